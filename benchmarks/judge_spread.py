@@ -29,7 +29,7 @@ from unittest import mock
 
 import torch
 
-from ksflow.evaluation.judge import comparison, session
+from ksflow.evaluation.judge import session
 from ksflow.evaluation.judge.client import compile_loop
 from ksflow.evaluation.judge.comparison import Effort, PairedComparison
 from ksflow.evaluation.judge.input_pool import InputPool
@@ -89,11 +89,10 @@ class Kept(PairedComparison):
         if self.touched:
             torch.ones(_TOUCHED, dtype=torch.int64).sum()
         benchmarks = [
-            self.backend.benchmark(case, self._timed, case.feed(), replicate) for case in self.pool.benchmarks
+            self.backend.benchmark(self.backend, case, self._timed, replicate) for case in self.pool.benchmarks
         ]
         for benchmark, results in zip(benchmarks, self.outcome.cases, strict=True):
-            benchmark.run()
-            results.results.append(comparison.CaseResult.from_benchmark(benchmark))
+            results.results.append(benchmark.run())
 
     def _admit(self, new: Any, kernels: Any, benchmarks: Any) -> None:
         super()._admit(new, kernels, benchmarks)

@@ -1,11 +1,11 @@
 """How long the prompts of a recorded run would be now, by section, and how much of them the prompt before has too.
 
     python benchmarks/prompts.py results/fp8_gemm_h200_columns/lineage.bundle h200_columns problem=fp8_gemm \
-        target=h200 'problem.seeds=[01_naive.cu,03_mma.cu]' model.provider=openai model.name=gpt-5
+        target=h200 'problem.seeds=[01_naive.cu,03_mma.cu]'
 
-BUNDLE RUN [key=value ...]. No model is asked; the one that is named counts the tokens. Of the newest round: the
-selector, the designer with the round's base and reference, the writer for each of its experiments. Providers cache what
-two prompts have in common from their start on.
+BUNDLE RUN [key=value ...]. No model is asked; tokens are estimated. Of the newest round: the selector, the designer
+with the round's base and reference, the writer for each of its experiments. Providers cache what two prompts have in
+common from their start on.
 """
 
 import subprocess

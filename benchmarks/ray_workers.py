@@ -41,7 +41,7 @@ from ksflow.records import (
 )
 from ksflow.stages.digester.none import Nothing
 from ksflow.stages.evaluator.ray import RayEvaluator
-from ksflow.stages.selector.random import RandomSelector
+from ksflow.stages.selector.tournament import Tournament
 
 _ANSWER_S = 1.0
 
@@ -107,7 +107,7 @@ def measure(workers: int, rounds: int, experiments: int, turns: int) -> dict[str
     evaluator.start()
     with tempfile.TemporaryDirectory() as folder:
         lineage = Lineage(Path(folder) / "lineage.git", "ray_workers")
-        stages = Stages(RandomSelector(), Designer(experiments), Writer(), evaluator, Nothing())
+        stages = Stages(Tournament(size=1), Designer(experiments), Writer(), evaluator, Nothing())
         schedule = Schedule(evaluations=workers * turns, rounds_in_flight=rounds, confirm=False)
         cpu = time.process_time()
         seed = Seed("seed.py", Kernel("python", {"kernel.py": "VALUE = 0\n"}))

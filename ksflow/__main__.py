@@ -8,6 +8,7 @@ import io
 import os
 import select
 import shutil
+import signal
 import sys
 import textwrap
 import threading
@@ -23,14 +24,9 @@ from ksflow.evaluation.processes import ending
 from ksflow.home import expand_home, shipped_path
 from ksflow.redaction import redact
 
-_FLAGS = {"--json": "format=json", "--patch": "patch=true", "--remove": "remove=true"}
-_CLOSED_PIPE = 141
-"""What a shell reports of a program that wrote to a pipe nobody reads: 128 and the number of SIGPIPE."""
-
+_FLAGS = {"--json": "format=json", "--patch": "patch=true", "--remove": "remove=true", "--sections": "sections=true"}
 _LEFT_BEHIND_S = 5.0
 """How long the end of the process waits for threads that a stage has left behind."""
-_COLLECT_EVERY = 50_000
-"""Objects made between two searches for cycles. Python's 700 cost a run an eighth of its CPU, and its start more."""
 
 
 def main() -> int:
@@ -38,7 +34,7 @@ def main() -> int:
 
     Some commands have codes of their own; `COMMAND --help` tells.
     """
-    gc.set_threshold(_COLLECT_EVERY)
+    gc.set_threshold(50_000)  # Python's 700 cost a run an eighth of its CPU, and its start more
     _open_streams()
     if sys.executable:  # `../.venv/bin/python`: the way there need not be in a sandbox
         folder, name = os.path.split(sys.executable)
@@ -62,7 +58,7 @@ def main() -> int:
             except BrokenPipeError:
                 with suppress(OSError):
                     os.dup2(nowhere, stream.fileno())
-        return _CLOSED_PIPE
+        return 128 + signal.SIGPIPE  # as a shell reports it
 
 
 def program() -> None:
@@ -107,7 +103,8 @@ def _command(arguments: list[str]) -> int:
         return _fail(f"no command {name!r}; {usage.meant(name)}commands: {', '.join(usage.COMMANDS)}; see --help")
     try:
         if name == "worker":
-            return _work(arguments[1:])
+            worker = importlib.import_module("ksflow.evaluation.remote.worker")  # where only torch is installed
+            return int(worker.main(arguments[1:]))
         gc.disable()  # what is imported stays: a search for cycles among it finds none
         from ksflow.cli import verbs
 
@@ -123,12 +120,6 @@ def _command(arguments: list[str]) -> int:
         raise
     except OSError as error:
         return _fail(strip_controls(" ".join(str(of_system(error)).split())))
-
-
-def _work(arguments: list[str]) -> int:
-    """The verb `worker`: runs where nothing is installed but torch, so it goes past the other verbs."""
-    worker = importlib.import_module("ksflow.evaluation.remote.worker")
-    return int(worker.main(arguments))
 
 
 def _is_word(argument: str) -> bool:

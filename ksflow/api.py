@@ -9,8 +9,8 @@ from typing import Self
 
 from ksflow import log
 from ksflow.cli import verbs
-from ksflow.cli.task import run_parts
 from ksflow.config import compose
+from ksflow.config.parts import parts
 from ksflow.errors import KsflowError
 from ksflow.kernels.problem.loader import kernel_file
 from ksflow.loop import judging
@@ -53,7 +53,7 @@ class Study(AskTell):
         named = [f"problem={first}"] if first and "=" not in first and not first.startswith("-") else [*overrides[:1]]
         cfg = compose.compose([*named, *rest, *([] if budget is None else [f"loop.evaluations={budget}"])])
         with ExitStack() as opened:
-            made = opened.enter_context(run_parts(cfg, driven=True))
+            made = opened.enter_context(parts(cfg, driven=True))
             super().__init__(made.run(), made.seeds, made.settings, made.profiler)
             opened.callback(super().close)
             self.begin()

@@ -25,7 +25,6 @@ def setup(folder: Path) -> None:
     close()
     folder.mkdir(parents=True, exist_ok=True)
     shared: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
@@ -43,10 +42,11 @@ def setup(folder: Path) -> None:
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.INFO)
-    for waiting in _ON_STDERR:
-        _tell_on_stderr(waiting)
+    on_stderr = _Stderr()
+    on_stderr.setFormatter(_Redacted(processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _as_line]))
+    for name in _ON_STDERR:
+        logging.getLogger(name).addHandler(on_stderr)
     logging.captureWarnings(True)
-    structlog.contextvars.clear_contextvars()
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
@@ -96,9 +96,3 @@ class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]
     def stream(self) -> TextIO:
         """Looked up anew for every event."""
         return sys.stderr
-
-
-def _tell_on_stderr(name: str) -> None:
-    handler = _Stderr()
-    handler.setFormatter(_Redacted(processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _as_line]))
-    logging.getLogger(name).addHandler(handler)

@@ -41,10 +41,6 @@ Check = Callable[[Kernel], Trial | str]
 """Asks the judge about a kernel that is being written: it with its verdict, or why nobody was asked."""
 
 
-def _forget(review: Review) -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class Context:
     """What surrounds a stage's values."""
@@ -53,7 +49,7 @@ class Context:
     """Which of the rounds that share their knowledge asks: each of them draws anew."""
     check: Check | None = None
     """The judge, for a writer; None where it may not be asked."""
-    reviewed: Callable[[Review], None] = _forget
+    reviewed: Callable[[Review], None] = lambda _: None
     """Takes what was said of a kernel before it is compiled, for the record."""
     left: Mapping[str, float] = field(default_factory=dict)
     """Budget (`evaluations`, `rounds`, `minutes`, `usd` ...) -> how much of it is left, for selectors and designers."""
@@ -202,41 +198,19 @@ class _OwnEvaluator(Evaluator):
 
     def __init__(self, stage: EvaluateFunction) -> None:
         self._stage = stage
-        self.level, self.devices, self.recorded = (self._of(name) for name in ("level", "devices", "recorded"))
-
-    def _of(self, name: str) -> Any:
-        return getattr(self._stage, name, getattr(super(), name))
+        for name in ("level", "devices", "recorded", "start", "prepare", "code", "close", "admit", "measure"):
+            setattr(self, name, getattr(stage, name, getattr(self, name)))
 
     @property
     def judge(self) -> str:
-        return str(self._of("judge"))
+        return str(getattr(self._stage, "judge", ""))
 
     @property
     def fingerprint(self) -> str:
-        return str(self._of("fingerprint"))
+        return str(getattr(self._stage, "fingerprint", ""))
 
     def __call__(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         return self._stage(problem, kernel, versus)
-
-    def start(self) -> None:
-        self._of("start")()
-
-    def prepare(self, problem: Problem, kernel: Kernel) -> None:
-        self._of("prepare")(problem, kernel)
-
-    def code(self, problem: Problem, kernel: Kernel) -> str:
-        return str(self._of("code")(problem, kernel))
-
-    def close(self) -> None:
-        self._of("close")()
-
-    def admit(self, problem: Problem) -> Iterable[tuple[str, bool, str]] | None:
-        found: Iterable[tuple[str, bool, str]] | None = self._of("admit")(problem)
-        return found
-
-    def measure(self, problem: Problem, kernel: Kernel) -> Evaluation | None:
-        found: Evaluation | None = self._of("measure")(problem, kernel)
-        return found
 
 
 def as_evaluator(stage: EvaluateFunction) -> Evaluator:
@@ -244,27 +218,9 @@ def as_evaluator(stage: EvaluateFunction) -> Evaluator:
     return stage if isinstance(stage, Evaluator) else _OwnEvaluator(stage)
 
 
-class _OwnWriter(Writer):
-    """The same for a writer."""
-
-    def __init__(self, stage: WriteFunction) -> None:
-        self._stage, self.repairs = stage, getattr(stage, "repairs", True)
-
-    def __call__(
-        self,
-        problem: Problem,
-        selection: Selection,
-        experiment: Experiment,
-        notes: tuple[Note, ...],
-        failed: Trial | None = None,
-        context: Context = NO_CONTEXT,
-    ) -> Kernel:
-        return call_stage(self._stage, problem, selection, experiment, notes, failed, context=context)
-
-
-def as_writer(stage: WriteFunction) -> Writer:
-    """A writer as it is; anything else that can be called, which may be given failed attempts."""
-    return stage if isinstance(stage, Writer) else _OwnWriter(stage)
+def repairs(stage: WriteFunction) -> bool:
+    """Whether a writer can be given a failed attempt: any can that does not say otherwise."""
+    return bool(getattr(stage, "repairs", True))
 
 
 @runtime_checkable
@@ -389,12 +345,6 @@ class Account:
     cost: Cost = field(default_factory=Cost)
 
 
-@contextmanager
-def _unanswered() -> Iterator[Callable[[], bool]]:
-    """Outside a run Ctrl-C ends the wait by itself."""
-    yield lambda: False
-
-
 @dataclass(frozen=True)
 class CallContext:
     """What surrounds a model call: who asks, what for, where it is recorded and by whom it is metered."""
@@ -415,8 +365,9 @@ class CallContext:
     """Of an agent that works on files; None where the words of the answer are all."""
     until: float | None = None
     """The `time.monotonic()` after which nobody waits for the answer."""
-    unanswered: Callable[[], AbstractContextManager[Callable[[], bool]]] = _unanswered
-    """Around the wait for a person, which can take hours: what it gives says whether the run is being ended."""
+    unanswered: Callable[[], AbstractContextManager[Callable[[], bool]]] = lambda: nullcontext(lambda: False)
+    """Around the wait for a person, which can take hours: what it gives says whether the run is being ended. Outside a
+    run Ctrl-C ends the wait by itself."""
 
 
 _context: ContextVar[CallContext] = ContextVar("call_context", default=CallContext())  # noqa: B039 - it is frozen

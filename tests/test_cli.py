@@ -445,6 +445,11 @@ def test_the_rules_explore_the_softmax_and_the_winner_can_be_taken_away(tmp_path
     assert checked.returncode == 0, checked.stderr
 
 
+def examples(command: str) -> list[str]:
+    """Those of a command's page, as they are typed."""
+    return [line.strip() for line in usage.command_page(command).rpartition("Examples:\n")[2].splitlines()]
+
+
 @pytest.mark.slow
 def test_every_command_has_a_page_of_its_own_without_loading_anything(tmp_path: Path) -> None:
     pages = {name: ksflow(tmp_path, name, "--help").stdout for name in usage.COMMANDS}
@@ -452,7 +457,7 @@ def test_every_command_has_a_page_of_its_own_without_loading_anything(tmp_path: 
     for name, page in pages.items():
         assert page.startswith("  ksflow ")
         assert max(map(len, page.splitlines())) <= 80, page
-        typed = usage.examples(name)
+        typed = examples(name)
         assert len(typed) == 2
         assert all(line.startswith("ksflow " if name == "run" else f"ksflow {name}") for line in typed)
     assert set(usage.COMMANDS) == {*verbs.COMMANDS, "worker"}
@@ -461,7 +466,7 @@ def test_every_command_has_a_page_of_its_own_without_loading_anything(tmp_path: 
 @pytest.mark.slow
 def test_each_example_of_a_page_fits_the_configuration() -> None:
     for name in usage.COMMANDS:
-        for line in usage.examples(name):
+        for line in examples(name):
             words = shlex.split(line)[1:]
             given = [word for word in words if "=" in word and word.partition("=")[0] not in OWN_OPTIONS]
             if name not in ("doctor", "skill", "init", "worker", "optimize", "suite", "model"):
@@ -472,6 +477,9 @@ def test_each_example_of_a_page_fits_the_configuration() -> None:
     ("typed", "meant"),
     [
         (["linage"], "no command 'linage'; did you mean lineage?"),
+        (["best"], "no command 'best'; `ksflow lineage` shows the winner"),
+        (["version"], "no command 'version'; `ksflow --version` prints the version"),
+        (["status"], "no command 'status'; `ksflow runs` shows every run"),
         (["doctr", "--help"], "no command 'doctr'; did you mean doctor?"),
         (["lineage", "shwo", "5"], "no command 'lineage shwo'; did you mean lineage show?"),
         (["problem", "chek"], "no command 'problem chek'; did you mean problem check?"),

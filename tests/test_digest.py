@@ -21,7 +21,7 @@ from ksflow.cli.sources import Sources
 from ksflow.errors import ConfigError
 from ksflow.notes import documents, knowledge
 from ksflow.notes.knowledge import StoredNote
-from ksflow.records import Note, schema
+from ksflow.records import Note
 
 TASK = ["problem=softmax", "target=h100", "model.name=gpt-5", "llm=openai_compatible"]
 FILLER = " ".join(f"clause {number} of the licence," for number in range(180))
@@ -173,17 +173,6 @@ def test_a_kill_halfway_costs_nothing_twice(tmp_path: Path, provider: Provider) 
     assert check(tmp_path, isa) == 3
 
 
-def test_a_piece_that_was_being_written_is_finished(tmp_path: Path) -> None:
-    one = Note("Cost", "It is so [1].", ("isa.pdf, page 3",), quotes=("it is so",))
-    pending = {"key": "abc", "notes": json.loads(schema.dump("notes", (one,)))}
-    (tmp_path / ".digested.json").write_text(json.dumps({"done": ["xyz"], "pending": pending}))
-    assert NoteStore(tmp_path, []).done == {"abc", "xyz"}
-    assert knowledge.read_note(tmp_path / "cost.md") == one
-    (tmp_path / "cost.md").unlink()
-    assert NoteStore(tmp_path, []).done == {"abc", "xyz"}
-    assert not (tmp_path / "cost.md").exists()
-
-
 def test_documents_of_one_name_are_kept_apart(tmp_path: Path) -> None:
     shelf = tmp_path / "notes"
     for name, fact in (("a", "A tile has sixteen rows."), ("b", "A bank is four bytes wide.")):
@@ -246,7 +235,7 @@ def test_what_is_missing_is_said_in_a_line(tmp_path: Path, arguments: list[str],
 
 @pytest.mark.slow
 def test_a_machine_that_is_found_and_the_same_one_named_share_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "isa.md").write_bytes("# Tiles\n\nA tile has sixteen rows.\n".encode("utf-16"))
+    (tmp_path / "isa.md").write_bytes("# Tiles\n\nA tile has sixteen rows.\n".encode("utf-8-sig"))
     for target, came in (("auto", "1 note new"), ("cpu", "read before")):
         done = ksflow(tmp_path, "digest", "isa.md", "problem=softmax", f"target={target}", "llm=dummy")
         assert done.returncode == 0, done.stderr

@@ -95,6 +95,18 @@ def test_every_page_begins_with_a_title_and_a_paragraph() -> None:
         assert re.match(r"# .+\n\n[A-Z`][^\n]{40,}", page.read_text()), page.name
 
 
+def test_the_table_of_providers_says_what_the_presets_take() -> None:
+    page = (ROOT / "docs" / "llm_providers.md").read_text()
+    rows = re.findall(r"^\| (`\w+`) \| (.*) \| (.*) \|$", page, re.MULTILINE)
+    assert len(rows) == 10
+    for name, variables, model in rows:
+        preset = (ROOT / "conf" / "model" / f"{name.strip('`')}.yaml").read_text()
+        for word in re.findall("`([^`]+)`", variables + model):
+            assert word in preset, name
+        key = re.search(r"^key: (\w+)$", preset, re.MULTILINE)
+        assert key is None or f"`{key[1]}`" in variables
+
+
 def test_the_navigation_names_every_page_that_is_written() -> None:
     named = re.findall(r"[\w/]+\.md", (ROOT / "mkdocs.yml").read_text())
     for page in (ROOT / "docs").glob("**/*.md"):

@@ -26,8 +26,9 @@ def install(folder: Path, name: str, script: str) -> None:
 
 def shown() -> str:
     console = Console(width=200)
-    with console.capture() as capture:
-        doctor.show(console)
+    with pytest.MonkeyPatch.context() as patch, console.capture() as capture:
+        patch.setattr(doctor.report, "console", lambda: console)
+        doctor.doctor([], [])
     return capture.get()
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from test_cli import DRY, ksflow
+
+from ksflow.home import shipped_path
 
 FAKE = ["problem=softmax", "evaluator=fake"]
 FAILS = """from ksflow.errors import ConfigError
@@ -60,6 +63,14 @@ def test_a_file_is_judged_beside_the_baselines_without_a_lineage(tmp_path: Path)
     assert found["judge"] == "fake-1"
     assert found["problem"]
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_file_is_judged_for_the_problem_of_its_folder(tmp_path: Path) -> None:
+    shutil.copytree(shipped_path("examples", "own_problem", "column_sums"), tmp_path / "mine")
+    (tmp_path / "mine" / "seeds" / "k.cpp").write_text("// nothing to tune\n")
+    done = ksflow(tmp_path, "evaluate", "mine/seeds/k.cpp", "evaluator=fake")
+    assert done.returncode == 0, done.stderr
+    assert f"mine: the problem of {tmp_path / 'mine'}\n" in done.stderr
 
 
 @pytest.mark.slow
@@ -121,6 +132,10 @@ def test_what_compiles_and_cannot_be_timed_is_a_success(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_committed_kernel_is_judged_again_and_its_record_compared(tmp_path: Path) -> None:
+    searched = ksflow(tmp_path, *DRY[:1], "loop.evaluations=2")
+    assert searched.stderr.startswith("fp8_gemm: Block-scaled fp8 matrix multiply. No problem= was given.")
+    best = ksflow(tmp_path, "evaluate", "runs/best/fp8_gemm/dry/best.py", *DRY[:1])
+    assert "fp8_gemm: the problem of the run in " in best.stderr
     assert ksflow(tmp_path, *DRY, "loop.evaluations=2").returncode == 0
     store = tmp_path / "runs/lineage.git"
     before = _git(store, "for-each-ref")

@@ -11,6 +11,7 @@ from test_cli import ksflow
 
 from ksflow.cli.explain import explain
 from ksflow.kernels.source import features
+from ksflow.kernels.source.flags import TUNABLE_FLAGS
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import RecordedRun, RunReader
 from ksflow.records import Call, CompiledKernel, Evaluation, Explanation, Feature, Kernel, Presence, Statement, Trial
@@ -127,6 +128,12 @@ def test_tunables_say_what_a_kernel_does() -> None:
     for times, state in ((4, "present"), (1, "absent")):
         told = found(unrolled.format(times), "k.cpp", "cpp")["unrolling"]
         assert (told.state.value, told.evidence[0]) == (state, f"U = {times} (rows)")
+    for asked, state in (("1", "present"), ("0", "unknown")):
+        flagged = (TUNABLE_FLAGS + "int x;\n").replace("FLAG_UNROLL = 0", f"FLAG_UNROLL = {asked}")
+        told = found(flagged, "k.cpp", "cpp")
+        assert told["unrolling"].state.value == state
+        assert ("compiled with -funroll-loops" in told["unrolling"].evidence) is (asked == "1")
+        assert told["SIMD"].state is Presence.UNKNOWN  # FLAG_LOOPS = 1: where the compiler expects a gain
 
 
 @pytest.mark.parametrize("piece", ["[", "((a^", "scale*", "launch: ", "asm(", "/*", '"', "__shared__[", "float2*("])
@@ -166,7 +173,7 @@ def test_an_explanation_is_kept_and_says_nothing_of_the_verdict(lineage: Lineage
     child = replace(draft(first.id), kernel=kernel("int z;\n"))
     (child,) = reopened.dispatch([child])
     reopened.write(child)
-    assert reopened.store.header(reopened.commit_of(child.id))[0] == (reopened.commit_of(first.id),)
+    assert reopened.store.header(reopened.commit_of(child.id)).parents == (reopened.commit_of(first.id),)
     reopened.close()
 
 
@@ -243,8 +250,8 @@ def test_the_command_explains_the_winner_and_shows_what_is_kept(
     first, second = lineage.store.list_ancestors(lineage.store.ref(f"refs/heads/softmax/main/{best.id}") or "", commit)[
         ::-1
     ]
-    assert lineage.store.header(first)[0] == (commit,)
-    assert lineage.store.header(second)[1].startswith(f"{best.id} explained: ")
+    assert lineage.store.header(first).parents == (commit,)
+    assert lineage.store.header(second).text.startswith(f"{best.id} explained: ")
     assert (lineage.total_cost().calls, lineage.commit_of(best.id)) == (1, commit)
     lineage.close()
 

@@ -27,8 +27,7 @@ from ksflow.records import (
     Trial,
     name_without_precision,
 )
-from ksflow.training.optimize.examples import Case, ExampleSource, gather, shown
-from ksflow.training.optimize.held_out import PARTS, split_rounds
+from ksflow.training.optimize.examples import PARTS, Case, ExampleSource, gather, shown, split_rounds
 
 PLANTED, IDEA = 0.0123, "keep the whole row in registers"
 PROBLEM = load("softmax")
@@ -92,7 +91,7 @@ def test_no_feedback_on_a_train_round_tells_an_outcome_that_is_held_out(
     ]
 
     def told(case: Case) -> str:
-        said = [case.grade(selection if stage is selector else plan, "")[1] for selection, plan in answers]
+        said = [case.grade(selection if stage is selector else plan)[1] for selection, plan in answers]
         return "\n".join([shown(case.inquiry), *said])
 
     assert len(train) == 4

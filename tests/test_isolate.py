@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from ksflow.cli.init import init
-from ksflow.cli.isolate import isolate
+from ksflow.cli.model import isolate
 from ksflow.errors import ConfigError
 from ksflow.evaluation.judge.contents import common_strides
 from ksflow.evaluation.sandbox.runners.torch_kernel import load_module

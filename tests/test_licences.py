@@ -56,7 +56,7 @@ def test_an_expression_is_read_to_its_end(text: str, expected: str) -> None:
 def test_licences_together_are_all_of_them_each_once() -> None:
     assert join_licences([BOTH, "MIT", "Apache-2.0"]) == "Apache-2.0 AND GPL-2.0-only AND MIT"
     assert join_licences(["Apache-2.0 OR MIT", "MIT"]) == "(Apache-2.0 OR MIT) AND MIT"
-    assert (on_the_hub([GPL]), on_the_hub([GPL, MIT]), on_the_hub(["Own-1.0"])) == ("gpl-3.0", "", "")
+    assert (on_the_hub(GPL), on_the_hub(BOTH), on_the_hub("Own-1.0")) == ("gpl-3.0", "", "")
 
 
 def test_a_row_has_the_licences_of_its_kernel_and_of_the_reference(by_hand: Lineage, tmp_path: Path) -> None:

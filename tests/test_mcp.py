@@ -19,8 +19,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from test_cli import ksflow
 
-from ksflow.cli.inbox import InboxFolder
-from ksflow.cli.mcp import _Tools
+from ksflow.cli.mcp import InboxFolder, _Tools
 from ksflow.errors import ConfigError
 from ksflow.home import PACKAGE, shipped_path
 from ksflow.loop.queue import map_parallel

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from test_cli import ksflow
 
-from ksflow.cli.mcp_install import changed
+from ksflow.cli.install import changed
 
 FILES = {
     "claude": (".mcp.json", "mcpServers"),

@@ -41,10 +41,10 @@ from ksflow.records import (
 from ksflow.stages.digester.llm import LlmDigester
 from ksflow.training.dataset import reward
 from ksflow.training.optimize import metrics, optimize
-from ksflow.training.optimize.card import ScoreComparison
 from ksflow.training.optimize.examples import Case, ExampleSource
 from ksflow.training.optimize.metrics import Judge
 from ksflow.training.optimize.teaching import Course
+from ksflow.training.optimize.verb import ScoreComparison
 
 HINT = "Always end with the PLANTED marker."
 SERVER = [*DRY, "llm=openai_compatible", "model.name=own"]
@@ -186,9 +186,8 @@ def test_killed_it_goes_on_and_pays_for_nothing_twice(place: Path, provider: Pro
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cap", ["optimize.calls=16", "loop.stages.selector.calls=16"])
-def test_a_budget_ends_it_cleanly(place: Path, provider: Provider, cap: str) -> None:
-    done = _optimize(place, provider, "stage=selector", "optimize.rollouts=40", cap)
+def test_a_budget_ends_it_cleanly(place: Path, provider: Provider) -> None:
+    done = _optimize(place, provider, "stage=selector", "optimize.rollouts=40", "loop.stages.selector.calls=16")
     said = " ".join(done.stderr.split())
     assert len(provider.requests) <= 16
     assert done.returncode == 0, said
@@ -221,7 +220,7 @@ def test_minutes_end_it_and_it_can_be_gone_on_with(place: Path, provider: Provid
     assert "minutes=0.05 used up before the result was measured; the answers are kept" in " ".join(done.stderr.split())
     assert len(provider.requests) <= 3
     early = {json.dumps(request) for request in provider.requests[:-1]}  # the last was in flight
-    more = _optimize(place, provider, "stage=selector", "optimize.rollouts=40", "optimize.calls=8")
+    more = _optimize(place, provider, "stage=selector", "optimize.rollouts=40", "loop.stages.selector.calls=8")
     said = {0: "written to runs/prompts/selector/gepa_v1.json", 2: "used up before the result was measured"}
     assert said[more.returncode] in " ".join((more.stdout + more.stderr).split())
     assert len(provider.requests) > 3
@@ -287,7 +286,7 @@ def test_a_verifier_is_graded_by_its_bets_and_not_by_its_words(recorded: Path) -
     good, bad = metrics.verifier(accepted(4.0)), metrics.verifier(rejected())
 
     def bet(grade: metrics.Grader, risk: float, *words: str) -> float:
-        return grade(Review(tuple(map(Finding, words)), risk), "")[0]
+        return grade(Review(tuple(map(Finding, words)), risk))[0]
 
     assert bet(good, 0) == bet(bad, 100, "it is off") == 1.0
     assert bet(bad, 70, "it is off") == bet(bad, 70, "Line 3 will be rejected as wrong, for sure.")
@@ -354,13 +353,11 @@ def test_a_writer_is_graded_by_how_far_its_kernel_came() -> None:
         judge = Judge(
             as_evaluator(lambda problem, made, versus, v=verdict: accepted(100.0) if made.main == "base" else v)
         )
-        score, feedback = metrics.writer(_PROBLEM, moment.selection, judge)(kernel(f"kernel {index}"), "")
+        score, feedback = metrics.writer(_PROBLEM, moment.selection, judge)(kernel(f"kernel {index}"))
         assert verdict.reason in feedback
         scores.append(score)
     assert scores == sorted(scores)
     assert scores[2:] == pytest.approx([0.1 / 2.5, 0.2 / 2.5, 0.25 / 2.5, 0.5 / 2.5, 1.5 / 2.5])
-    refused = metrics.writer(_PROBLEM, moment.selection, judge)(None, "cut off")
-    assert refused == (0.0, "The answer was refused: cut off")
 
 
 def test_who_cheats_gets_less_than_who_does_not_compile_and_every_verdict_has_its_grade() -> None:
@@ -371,7 +368,7 @@ def test_who_cheats_gets_less_than_who_does_not_compile_and_every_verdict_has_it
     grades = {}
     for verdict in rated:
         judge = Judge(as_evaluator(lambda problem, made, versus, v=verdict: Evaluation(v, "why")))
-        grades[verdict] = metrics.writer(_PROBLEM, moment.selection, judge)(kernel(verdict.value), "")[0]
+        grades[verdict] = metrics.writer(_PROBLEM, moment.selection, judge)(kernel(verdict.value))[0]
     assert grades[Verdict.IMPOSSIBLE] == grades[Verdict.CHEAT] == grades[Verdict.MALFORMED] == 0
     assert 0 < grades[Verdict.COMPILE] == grades[Verdict.CRASH] < grades[Verdict.INCORRECT] < grades[Verdict.UNTIMED]
 
@@ -390,11 +387,11 @@ def test_a_selector_is_graded_by_what_was_made_from_its_base() -> None:
     history, moment = _moment(_SEED, _OTHER, _child(50.0), worse)
     history = replace(history, final=paired((_SEED, _OTHER, _child(50.0), worse)))
     grade, population = metrics.selector(history, moment), history.final
-    best, second = (grade(population.choose(base, base, ""), "") for base in ("00001", "00002"))
+    best, second = (grade(population.choose(base, base, "")) for base in ("00001", "00002"))
     assert best[0] == 1.0
     assert second[0] == pytest.approx(50 / 90)
     assert "That one was made from 00001" in second[1]
-    unknown = grade(population.choose("00003", "00003", ""), "")
+    unknown = grade(population.choose("00003", "00003", ""))
     assert unknown[0] == pytest.approx((1 + 50 / 90) / 2)
     assert "unknown" in unknown[1]
 
@@ -408,9 +405,9 @@ def test_a_designer_is_graded_by_what_is_on_record() -> None:
 
     grade = metrics.designer(moment, metrics.recorded_attempt(history))
     ideas = ("Unroll the inner loop by four.", "pack b in panels", "use another layout of c")
-    right, said = grade(plan(90, 110, *ideas), "")
-    wrong, _ = grade(plan(-10, 0, *ideas), "")
-    nobody, untried = grade(plan(90, 110, *ideas[1:]), "")
+    right, said = grade(plan(90, 110, *ideas))
+    wrong, _ = grade(plan(-10, 0, *ideas))
+    nobody, untried = grade(plan(90, 110, *ideas[1:]))
     assert "as recorded in 00003, accept: +100.0 %" in said
     assert "nobody has judged this, so it earns nothing" in untried
     assert right > wrong > nobody == 0
@@ -423,7 +420,7 @@ def test_words_alone_move_no_grade_of_a_designer() -> None:
 
     def worth(*ideas: str) -> float:
         made = tuple(Experiment(idea, "r", (5.0, 15.0), 10.0) for idea in ideas)
-        return grade(Plan(("a",), made, tuple(range(len(made)))), "")[0]
+        return grade(Plan(("a",), made, tuple(range(len(made)))))[0]
 
     honest = worth("Unroll the inner loop by four.")
     assert worth("Boldly unroll the inner loop by four!") == honest > 0
@@ -439,9 +436,9 @@ def test_a_digester_is_graded_by_what_can_be_looked_up() -> None:
     made_up = Note("Wrong lanes", "A wave has 48 lanes.", ("isa.md",), quotes=("has 48 lanes",))
     long = replace(good, text=good.text + " It is so." * 200)
     answers = ((good,), (long,), (good, made_up), (made_up,), ())
-    scores = [grade({note.title: note for note in notes}, "")[0] for notes in answers]
+    scores = [grade({note.title: note for note in notes})[0] for notes in answers]
     assert scores == sorted(scores, reverse=True)
-    assert "'has 48 lanes'" in grade({made_up.title: made_up}, "")[1]
+    assert "'has 48 lanes'" in grade({made_up.title: made_up})[1]
 
 
 @pytest.mark.parametrize(
@@ -457,7 +454,7 @@ def test_a_digester_is_graded_by_what_can_be_looked_up() -> None:
 )
 def test_a_figure_is_looked_up_as_a_word_and_not_within_another(text: str, found: bool) -> None:
     grade = metrics.digester("00050 from 00012: unroll -> 12.5 us, +25 %.")
-    said = grade({"a": Note("a", text, ("00050",))}, "")[1]
+    said = grade({"a": Note("a", text, ("00050",))})[1]
     assert said.startswith("1 of 1 figures" if found else "0 of 1 figures")
 
 

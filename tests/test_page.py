@@ -39,6 +39,7 @@ from ksflow.records import (
 from ksflow.report.headline import Headline
 from ksflow.report.page import RunFacts, as_html, as_markdown, as_png, as_pull_request, run_facts, split_details
 from ksflow.report.page.details import _diff
+from ksflow.report.page.facts import _story
 
 HOSTILE = "</script><script>document.title = 'mine'</script><img src=x onerror=\"document.title = 'mine'\"> | **x**"
 
@@ -201,6 +202,31 @@ def test_markdown_has_the_claim_the_cases_and_the_story(run: Lineage) -> None:
     assert "\\*\\*x\\*\\*" in text
 
 
+def test_the_calls_of_a_function_are_no_model(run: Lineage, tmp_path: Path) -> None:
+    table = {"title": "filters:smooth: 23 calls", "remarks": [], "rows": [["calls", "is"], ["7", "a case"]]}
+    for function, heading in (
+        ({"function": "filters:smooth"}, "The calls that were watched"),
+        ({}, "The model by its"),
+    ):
+        (tmp_path / "region.json").write_text(json.dumps({**function, "profile": table}))
+        text = as_markdown(RunFacts(run, replace(load("softmax", "cpu"), root=str(tmp_path))).read())
+        assert re.search(rf"^{heading}.*: filters:smooth: 23 calls$", text, re.MULTILINE), text
+
+
+def test_only_a_step_within_the_margin_is_a_tie(lineage: Lineage) -> None:
+    """A gain of x30 that was not ranked is none."""
+    ids = [plant(lineage, "int x;\n", 90.0).id]
+    for number, (ratio, ranked) in enumerate(((30.0, False), (1.0, False), (1.0, True), (1.5, True))):
+        (step,) = lineage.dispatch([draft(ids[-1])])
+        row = Comparison(id=ids[-1], speedup=ratio, low=ratio / 1.005, high=ratio * 1.005, ranked=ranked)
+        made = lineage.write(replace(step, kernel=kernel(f"int x{number};\n")))
+        lineage.evaluate(replace(made, evaluation=accepted(9.0).with_evidence(against=(row,))))
+        ids.append(step.id)
+    best = lineage.population().by_id[ids[-1]]
+    steps = _story(Headline(best, lineage.population()), {})
+    assert [step["tie"] for step in steps] == [False, False, True, True, False]
+
+
 def test_a_pull_request_has_an_interval_for_each_shape_over_each_baseline(lineage: Lineage) -> None:
     first = ""
     for number, us in enumerate((20.0, 10.0)):
@@ -221,6 +247,7 @@ def test_a_pull_request_has_an_interval_for_each_shape_over_each_baseline(lineag
     assert re.search(r"^\| 8x8 \| 10 \\\[9.9, 10.1\\\] \| 20, x2 \\\[1.97, 2.03\\\] \|$", text, re.MULTILINE), text
     assert "- 8x8: 0.25 of the bound; largest absolute error 1e-06, 2 draws" in text
     assert "### Licence\n\nApache-2.0." in text
+    assert re.search(r"^ksflow verify toy/main 0000\d$", text, re.MULTILINE), text  # the run, and its winner
 
 
 def test_what_a_kernel_does_is_told_with_the_trial_and_the_story(run: Lineage) -> None:
@@ -563,6 +590,10 @@ return {
 """What a person reads on a page."""
 
 
+def _percent(value: float) -> str:
+    return f"{value:+.{abs(value) < 10:d}f}".removesuffix(".0")
+
+
 @pytest.mark.slow
 def test_every_figure_on_the_page_is_what_the_lineage_says(run: Lineage, browser: Any, tmp_path: Path) -> None:
     opened(browser, as_html([run_facts(run)]), tmp_path)
@@ -574,7 +605,7 @@ def test_every_figure_on_the_page_is_what_the_lineage_says(run: Lineage, browser
     cards = dict(page["cards"])
     assert cards["the winner's score"] == f"{population.time_us(best):.4g} µs"
     assert cards["experiments"] == str(len(tried))
-    assert cards.get("minutes of work") == (f"{worked:.1f}".removesuffix(".0") if worked else None)
+    assert cards.get("of work") == (f"{60 * worked:.0f} s" if worked else None)
     claimed = run_facts(run)["claim"]
     assert page["headline"] == claimed
     assert claimed.startswith(f"x{population.scale.ratio(best.id, population.trials[0].id).ratio:.3g} [")  # type: ignore[union-attr]
@@ -588,7 +619,7 @@ def test_every_figure_on_the_page_is_what_the_lineage_says(run: Lineage, browser
         assert row["µs"] == (f"{population.time_us(trial):.4g}" if trial.score_us else "")
         base = base_of(trial, population.by_id)
         gain = population.speedup(trial, base)
-        assert row["over its base"] == (f"{gain.gain_percent:+.4g} %" if gain else "")
+        assert row["over its base"] == (f"{_percent(gain.gain_percent)} %" if gain else "")
         assert row["base"] == (trial.parents[0] if trial.parents else "")
     cells = [[one.case, f"{one.us:.4g}"] for one in best.evaluation.timings]
     assert [[cell for _, cell in row[:2]] for row in page["cases"]] == cells

@@ -200,5 +200,5 @@ def test_a_broken_probe_names_its_file(tmp_path):
 
 
 def test_a_mistyped_again_is_not_ignored():
-    with pytest.raises(ConfigError, match="again=yes; valid: again=true, again=false"):
+    with pytest.raises(ConfigError, match="again=yes; valid: true, false"):
         verb.probe(["fma"], ["again=yes"])

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from conftest import accepted, draft, kernel, plant
 from test_cli import ksflow
+from tokenizer import counter
 
 from ksflow.cli.prompt import prompt
 from ksflow.errors import ConfigError
 from ksflow.home import PACKAGE
 from ksflow.kernels.source.tokens import estimate
 from ksflow.lineage import Lineage
-from ksflow.lm.tokenizer import counter
 from ksflow.protocols import MODEL_STAGES
 from ksflow.records import Plan, Trial
 
@@ -59,7 +59,7 @@ def test_each_stage_shows_its_question_with_the_tokens_of_its_sections_and_asks_
         assert text in shown["verifier"]
     assert prompt(["designer", trial.id], ["problem=softmax", "llm=dummy", "selector=fastest"]) == 0
     assert "int second;" in capsys.readouterr().out
-    assert prompt(["writer", str(int(trial.id))], ["problem=softmax", "llm=dummy", "--sections"]) == 0
+    assert prompt(["writer", str(int(trial.id))], ["problem=softmax", "llm=dummy", "sections=true"]) == 0
     alone = capsys.readouterr().out
     assert "base_code" in alone
     assert "int second;" not in alone
@@ -101,7 +101,6 @@ def test_the_prompts_of_a_round_begin_alike(tmp_path: Path) -> None:
     spec.loader.exec_module(prompts)
     bundle = PACKAGE.parent / "results" / "fp8_gemm_h200_columns" / "lineage.bundle"
     words = ["problem=fp8_gemm", "target=h200", "problem.seeds=[01_naive.cu,03_mma.cu]"]
-    words += ["model.provider=openai", "model.name=gpt-5"]  # by whose tokens sections are filled
     found = prompts.round_prompts(bundle, "h200_columns", words, tmp_path)
     assert len(found["writer"]) == 3
     assert prompts.shared(found["writer"]) >= 0.8

@@ -5,13 +5,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tokenizer import counter
 
 from ksflow.kernels.problem.loader import load
 from ksflow.kernels.source.tokens import estimate
 from ksflow.lineage import Lineage
 from ksflow.lm import Model
 from ksflow.lm.engines import DummyEngine
-from ksflow.lm.tokenizer import counter
 from ksflow.records import Note, Population, Problem, Selection
 from ksflow.stages.designer.llm import LlmDesigner
 from ksflow.stages.writer.llm import LlmWriter

@@ -85,7 +85,7 @@ def test_an_experiment_is_graded_by_what_its_repair_came_to() -> None:
     assert FAILED.experiment is not None
     found = attempt(moment, moment.selection, FAILED.experiment)
     assert (found.what, found.gain_percent) == ("as recorded in 00004, accept", pytest.approx(900.0))
-    score, said = metrics.selector(history, moment)(moment.selection, "")
+    score, said = metrics.selector(history, moment)(moment.selection)
     assert (score, "took 10 us" in said) == (1.0, True)
 
 

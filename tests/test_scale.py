@@ -3,6 +3,7 @@
 import io
 import math
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -25,6 +26,7 @@ from ksflow.records import (
     Population,
     Problem,
     Repeat,
+    RooflineCase,
     Scale,
     Trial,
     base_of,
@@ -107,7 +109,7 @@ def test_ratios_are_consistent(populations: list[Population]) -> None:
 def test_times_follow_from_the_ratios(populations: list[Population]) -> None:
     for population in populations:
         for trial in population.ranked:
-            over = population.scale.factor(trial.id)
+            over = population.scale.ratio(trial.id, population.scale.anchor)
             if over:
                 assert population.time_us(trial) == pytest.approx(
                     (population.scale.time_us(population.scale.anchor) or 0) / over.ratio
@@ -128,7 +130,7 @@ def test_what_is_grown_is_what_is_read_to_the_last_digit(populations: list[Popul
             assert (one.leader, one.best) == (population.leader, population.best)
             for a in population.ranked:
                 assert one.time_us(a) == population.time_us(a)
-                assert one.scale.factor(a.id) == population.scale.factor(a.id)
+                assert one.scale.ratio(a.id, one.scale.anchor) == population.scale.ratio(a.id, one.scale.anchor)
 
 
 def test_a_far_slower_kernel_never_changes_the_leader(populations: list[Population]) -> None:
@@ -231,7 +233,7 @@ def test_a_contradiction_is_said_and_widens_what_rests_on_it() -> None:
     assert agree.contradictions == ()
     (found, *_) = versus.contradictions
     assert "one of them was disturbed" in str(found)
-    narrow, wide = agree.factor("00004"), versus.factor("00004")
+    narrow, wide = (scale.ratio("00004", scale.anchor) for scale in (agree, versus))
     assert narrow
     assert wide
     assert math.log(wide.high / wide.low) > 5 * math.log(narrow.high / narrow.low)
@@ -265,7 +267,8 @@ def test_cycles_are_solved_by_weight() -> None:
     direct, by_way = (math.log(3.0), 0.01**2), (math.log(2.0 * 1.51), 2 * 0.02**2)
     weights = 1 / direct[1], 1 / by_way[1]
     expected = (direct[0] * weights[0] + by_way[0] * weights[1]) / sum(weights)
-    found = Scale.from_trials(trials).factor("00003")
+    scale = Scale.from_trials(trials)
+    found = scale.ratio("00003", scale.anchor)
     assert found
     assert math.log(found.ratio) == pytest.approx(expected)
     assert math.log(found.high / found.ratio) == pytest.approx(1 / math.sqrt(sum(weights)))
@@ -320,6 +323,32 @@ def test_of_two_that_were_judged_at_the_same_time_the_faster_one_leads() -> None
     assert [best and best.id for best in population.best_so_far] == ["00001", "00002", "00003"]
     close = Population((*population.trials[:2], trial(3, 1.0, row(1, 2.02))))  # within what is known of the two
     assert close.leader is close.trials[1]
+
+
+def test_a_remark_never_contradicts_the_claim() -> None:
+    """A confirmation beside a baseline that was not ranked, where other measurements tell the two apart; a tie; and a
+    kernel that reads faster and was not ranked ahead."""
+    trials = [
+        trial(1, 100.0, baseline=True),
+        trial(2, 70.0, row(1, 1.4)),
+        trial(
+            3,
+            50.0,
+            *(row(2, 2.0, moment=1), row(1, 1.2, 0.4, ranked=False, moment=1), row(4, 1.0, moment=1)),
+            roofline=(RooflineCase(case="8x8", bound_us=42.0, share=0.84),),
+        ),
+        trial(4, 50.0, row(2, 2.0)),
+        trial(5, 49.0, row(2, 2.01, 0.2)),
+    ]
+    population = Population(tuple(trials))
+    claimed = headline(population, trials[:1])
+    assert claimed
+    assert claimed.best is trials[2]
+    assert re.fullmatch(r"winner 00003: x2\.8 \[2\.\d+, 2\.\d+\] over 00001; a tie with 00004", str(claimed))
+    assert claimed.roofline == "00003 is at 84 % of the roofline"
+    assert [claimed.standing(trial) for trial in trials] == [
+        *("", "", "winner", "a tie with 00003", "not ranked ahead of 00003")
+    ]
 
 
 def test_a_winner_that_was_confirmed_before_that_was_kept_is_one() -> None:

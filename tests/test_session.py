@@ -29,7 +29,7 @@ from ksflow.lineage.store import ZERO
 from ksflow.lineage.transcript import Transcript
 from ksflow.loop import startup
 from ksflow.loop.assistant import AskTell
-from ksflow.loop.estimate import estimate
+from ksflow.loop.estimate import first_questions
 from ksflow.loop.events import Event
 from ksflow.loop.queue import ThreadJob, map_parallel
 from ksflow.loop.run import Run as RunOfTheLoop
@@ -60,8 +60,9 @@ from ksflow.records import (
 )
 from ksflow.report import spending
 from ksflow.report.headline import headline
-from ksflow.report.page import run_facts
+from ksflow.report.page import as_markdown, run_facts
 from ksflow.report.words import describe_changes as changed_in
+from ksflow.search.space import exhausted_error
 from ksflow.stages.designer.mix import MixDesigner
 from ksflow.stages.evaluator.local import LocalEvaluator
 
@@ -159,9 +160,7 @@ def test_the_time_of_a_call_is_that_of_its_parts_from_the_command_on(lineage: Li
     assert list(outcome.took) == ["set-up", "seeds", "search", "confirmation"]
     assert 50 <= outcome.took["set-up"] <= outcome.wall_s == sum(outcome.took.values())
     assert outcome.search_s == outcome.took["search"]
-    assert spending.describe_elapsed({"set-up": 50.2, "seeds": 0.1, "search": 100.0}) == (
-        "took 2 min 30 s: set-up 50 s, search 1 min 40 s"
-    )
+    assert [spending.duration(seconds) for seconds in (50.2, 150.3)] == ["50 s", "2 min 30 s"]
 
 
 @pytest.mark.parametrize(
@@ -238,15 +237,17 @@ def test_a_judge_that_always_fails_ends_the_run(lineage: Lineage) -> None:
     assert "the card fell off the bus" in outcome.reason
 
 
-def test_a_run_ends_where_nothing_promises(lineage: Lineage) -> None:
-    def gloomy(problem: Problem, population: Population, selection: Selection, notes: Notes) -> Plan:
-        plan = design(problem, population, selection, notes)
-        experiments = tuple(replace(each, gain_percent=(-40.0, -1.0)) for each in plan.experiments)
-        return replace(plan, experiments=experiments)
+def test_where_nothing_is_left_to_vary_the_ending_says_once_what_can_be_done(lineage: Lineage) -> None:
+    def exhausted(problem: Problem, population: Population, selection: Selection, notes: Notes) -> Plan:
+        if len(population.trials) > 2:
+            raise exhausted_error("designer=rules", selection.base)
+        return design(problem, population, selection, notes)
 
-    outcome = Run(lineage, design=gloomy)(evaluations=100, unpromising_rounds=2)
-    assert outcome.reason == "nothing promises: 2 plans in a row expect no gain"
-    assert Run(lineage)(evaluations=9, unpromising_rounds=2).reason == "evaluations=9 used up"
+    outcome = Run(lineage, design=exhausted)(evaluations=9)
+    said = shown(outcome, lineage)
+    assert f"; stopped: nothing is left to vary in {outcome.best.id}; " in said
+    assert "to go on: have a model write (llm=NAME), add `tune:` values, or add a seed" in said
+    assert "every configuration" not in said  # a line of the search has said so
 
 
 def test_the_winner_is_judged_again_and_luck_does_not_win(lineage: Lineage) -> None:
@@ -265,7 +266,7 @@ def test_the_winner_is_judged_again_and_luck_does_not_win(lineage: Lineage) -> N
     assert outcome.best.kernel.main != lucky[0]
 
     def subject(trial: Trial) -> str:
-        return lineage.store.header(lineage.commit_of(trial.id))[1].partition("\n")[0]
+        return lineage.store.header(lineage.commit_of(trial.id)).text.partition("\n")[0]
 
     (beaten_again,) = [t for t in outcome.population.trials if t.kernel and t.kernel.main == lucky[0]]
     assert "confirmed" not in subject(beaten_again)  # refuted there, or beside a later one before
@@ -659,8 +660,8 @@ def test_stages_of_ones_own_are_not_called_for_an_estimate(lineage: Lineage) -> 
     search(run.made(models=[types.SimpleNamespace(greet=lambda: None)], evaluations=3), SEEDS)
     assert [text.partition(" ")[0] for text in told] == ["idea"] * 3
     assert asked == ["sent"]
-    found = estimate(Run(lineage, write=Own(), design=mixed).made(), 3)
-    assert [one.stage for one in found.questions] == ["designer=llm"]
+    found = first_questions(Run(lineage, write=Own(), design=mixed).made())
+    assert [one.stage for one in found] == ["designer=llm"]
     assert len(told) == 3
 
 
@@ -717,8 +718,12 @@ def test_code_that_was_tried_before_is_answered_from_the_record(lineage: Lineage
     assert {t.evaluation.evidence.repeat.of for t in trials[1:] if t.evaluation} == {trials[0].id}
     assert {t.score_us for t in trials} == {trials[0].score_us}
     assert len(outcome.population.ranked) == 3  # two seeds and the first of the repeats
-    shown = Run(lineage, write=same, evaluate=judge)(evaluations=1, repeats="show", confirm=False)
-    repaired = next(t for t in shown.population.trials if t.origin is Origin.REPAIR)
+    page = run_facts(lineage)  # which counts as the terminal does
+    assert " 1 experiment in " in shown(outcome, lineage)
+    assert "\n1 experiment after 2 seeds: 1 accepted" in as_markdown(page)
+    assert page["session"]["used"]["evaluations"] == outcome.judged
+    another = Run(lineage, write=same, evaluate=judge)(evaluations=1, repeats="show", confirm=False)
+    repaired = next(t for t in another.population.trials if t.origin is Origin.REPAIR)
     assert repaired.kernel is not None
     assert "x = 7" in repaired.kernel.main
 

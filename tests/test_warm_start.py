@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import accepted, draft, kernel, over, plant, rejected
 
-from ksflow.cli.warm_start import warm_start
+from ksflow.config.warm_start import warm_start
 from ksflow.errors import ConfigError, LineageError
 from ksflow.kernels.problem.loader import load
 from ksflow.lineage import Lineage, record
@@ -69,7 +69,7 @@ def test_the_winner_comes_as_a_seed_that_names_its_branch_and_result(opened, lin
     (planted,) = new.add_seeds([Trial("", Origin.SEED, kernel=seed.kernel, name=seed.name)])
     judged = replace(planted, evaluation=replace(accepted(80.0), target="here"))
     new.evaluate(judged)
-    said = new.store.commit_facts(new.commit_of(planted.id))[2]
+    said = new.store.header(new.commit_of(planted.id)).text
     assert said.startswith(f"00001 accept 80 µs: toy/main/00002@{commit}, 50 µs on t\n")
     assert f"Inherited from toy/main/00002@{commit}, 50 µs on t. says what it did" in said
     assert record.describe(judged, "evaluated") in said

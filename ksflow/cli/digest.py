@@ -5,7 +5,7 @@ that were paid for come from the model's cache. What this does not do: read outc
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from ksflow.lineage.transcript import Transcript
 from ksflow.notes import documents, knowledge
 from ksflow.notes.documents import DocumentReader, File, Progress, Unread
 from ksflow.protocols import Digester
-from ksflow.records import Document, Material, Note, Problem, Target, schema
+from ksflow.records import Document, Material, Note, Problem, Target
 from ksflow.report.words import grid
 
 _DONE = ".digested.json"
@@ -75,11 +75,7 @@ def _read(words: Sequence[str], console: Console) -> list[tuple[File, Document]]
 
 
 class NoteStore:
-    """A folder of notes, the record of the documents they are from, and what has been read of them.
-
-    A piece is kept in three steps, each whole: its notes aside, the notes themselves, that it is done. Whoever finds
-    the first step alone takes the others.
-    """
+    """A folder of notes, the record of the documents they are from, and what has been read of them."""
 
     def __init__(self, folder: Path, files: Sequence[File]) -> None:
         self.folder = folder
@@ -91,31 +87,20 @@ class NoteStore:
                 rows[file.name, file.path] = RecordedDocument(file.name, file.path, *documents.fingerprint(file.path))
             listed = [row._asdict() | {"path": str(row.path)} for _, row in sorted(rows.items())]
             _write(folder / RECORD, listed)
-        state = self._state()
-        self.done: set[str] = set(state["done"])
-        if pending := state.get("pending"):
-            self._finish(pending["key"], schema.load("notes", json.dumps(pending["notes"]).encode(), tuple))
+        self.done = self._read_done()
 
     def keep(self, key: str, notes: tuple[Note, ...]) -> None:
-        """Write what a piece gave, and that it is done."""
-        self._save({"key": key, "notes": json.loads(schema.dump("notes", notes))})
-        self._finish(key, notes)
-
-    def _finish(self, key: str, notes: tuple[Note, ...]) -> None:
+        """Write what a piece gave, then that it is done; what another digestion of this folder has done stays done."""
         for note in notes:
             knowledge.write(note, self.folder, origin="digest")
-        self.done.add(key)
-        self._save(None)
+        self.done |= {key, *self._read_done()}
+        _write(self.folder / _DONE, {"done": sorted(self.done)})
 
-    def _save(self, pending: Mapping[str, Any] | None) -> None:
-        """What another digestion into this folder has done meanwhile stays done."""
-        _write(self.folder / _DONE, {"done": sorted(self.done.union(self._state()["done"])), "pending": pending})
-
-    def _state(self) -> dict[str, Any]:
+    def _read_done(self) -> set[str]:
         path = self.folder / _DONE
         try:
             state = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"done": []}
-            return {"done": [str(key) for key in state["done"]], "pending": state.get("pending")}
+            return {str(key) for key in state["done"]}
         except UNREADABLE as error:
             raise ConfigError(
                 f"{path} does not say what was read ({error}); remove it, and all is read again"

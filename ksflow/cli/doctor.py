@@ -3,18 +3,18 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ksflow import __version__
+from ksflow import __version__, report
+from ksflow.config import keys
+from ksflow.errors import ConfigError, one_of
 from ksflow.evaluation.processes import core_choice, quota
 from ksflow.evaluation.processes.child_environment import child_environment
 from ksflow.home import shipped_path, text_of
@@ -37,7 +37,6 @@ _PACKAGES = ("torch", "triton", "dspy", "hydra-core", "omegaconf", "gitpython", 
 _KERNELS = ("torch", "triton", "numpy")
 """Of these, what the processes that judge and run kernels import."""
 _LOST = f"; kernels cannot use it: they read neither PYTHONPATH nor ~/.local; install it into {sys.prefix}"
-_OPTIONAL = {"triton": "not installed: pip install triton (optional: Triton kernels)"}
 _REMEDIES = {
     "g++": "apt install g++, or pip install 'ksflow[compiler]' for zig c++",
     "clang++": "apt install clang (optional)",
@@ -56,8 +55,12 @@ _PATIENCE_S = 20
 _PARAMETERS = Path("/proc/driver/nvidia/params")
 
 
-def show(console: Console, form: str = "table") -> int:
-    """Print the findings as a table or as JSON; 0 when the main job can run here, else 1."""
+def doctor(words: list[str], overrides: list[str]) -> int:
+    """`doctor [format=json]`: print the findings as a table or as JSON; 0 when the main job can run here, else 1."""
+    options, rest = keys.own_options(overrides, "format")
+    if words or rest:
+        raise ConfigError("doctor takes no arguments but format=json")
+    form = one_of("format", options.get("format", "table"), ("table", "json"))
     findings = dict[str, str]()
     table = Table(title=f"ksflow {__version__}", title_justify="left", show_header=False)
     compilers = executables.compilers()
@@ -84,7 +87,7 @@ def show(console: Console, form: str = "table") -> int:
     add("compiles for", "\n".join(static(compilers)) or "no GPU: see nvcc, zig, triton")
     level, layers = isolation()
     add("isolation", "\n".join([level, *(f"{layer}: {what}" for layer, what in layers.items())]))
-    add("git", _git())
+    add("git", executables.version("git") or "not found: apt install git")
     seen = _seen_by_kernels()
     for package in _PACKAGES:
         lost = package in _KERNELS and package not in seen and _version(package)[:1].isdigit()
@@ -97,6 +100,7 @@ def show(console: Console, form: str = "table") -> int:
     if form == "json":
         sys.stdout.write(json.dumps({"version": __version__, "ready": usable, **findings}, indent=1) + "\n")
         return 0 if usable else 1
+    console = report.console()
     console.print(table)
     verdict = "ready: python -m ksflow" if usable else f"no C++ compiler: {_REMEDIES['g++']}"
     console.print(verdict, markup=False)
@@ -148,12 +152,6 @@ def _targets(architecture: str) -> dict[str, str]:
     return {name: match[1] for name, match in marches.items() if match and match[1].startswith(architecture)}
 
 
-def _git() -> str:
-    if not shutil.which("git"):
-        return "not found: apt install git"
-    return executables.output("git", "--version").strip() or "does not answer"
-
-
 def isolation() -> tuple[str, dict[str, str]]:
     """The best level at which kernels can be held here, and what each layer is or why it is missing."""
     done = _answer([sys.executable, "-P", "-m", "ksflow.evaluation.sandbox.probe"])
@@ -181,4 +179,5 @@ def _version(package: str) -> str:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
-        return _OPTIONAL.get(package, "not installed: pip install ksflow")
+        optional = package == "triton"
+        return f"not installed: pip install {'triton (optional: Triton kernels)' if optional else 'ksflow'}"

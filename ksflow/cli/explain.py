@@ -38,10 +38,13 @@ def explain(words: list[str], overrides: list[str]) -> int:
         if before and before.kernel == facts.kernel:  # a model's words on this source last, whatever else is found out
             explanation = replace(facts, by=before.by, summary=before.summary, statements=before.statements)
         if explainer.by and (again or before != explanation or before.by != explainer.by):
+            tip = lineage.store.ref(f"refs/heads/{lineage.branch_of(trial.id)}") if again else ""
+            # another answer than those that it was given since its verdict
+            others = lineage.store.list_ancestors(tip, lineage.commit_of(trial.id)) if tip else ()
             try:
                 with (
                     recorded_task(cfg, problem, f"explain {trial.id}") as transcript,
-                    override_call(sample_index=_explained(lineage, trial) if again else 0),
+                    override_call(sample_index=len(others)),
                     stage_boundary("explainer"),
                 ):
                     explanation = schema.check_answer(
@@ -64,12 +67,6 @@ def explain(words: list[str], overrides: list[str]) -> int:
     if failed:
         raise failed  # what source and compiler show is kept and told; the model's words are missing
     return 0
-
-
-def _explained(lineage: Lineage, trial: Trial) -> int:
-    """How often it was explained since its verdict: another answer than those is wanted."""
-    tip = lineage.store.ref(f"refs/heads/{lineage.branch_of(trial.id)}")
-    return len(lineage.store.list_ancestors(tip, lineage.commit_of(trial.id))) if tip else 0
 
 
 def _trial(lineage: Lineage, word: str) -> Trial:

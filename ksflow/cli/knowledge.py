@@ -25,7 +25,6 @@ from ksflow.cli.task import recorded_task
 from ksflow.config import compose, keys
 from ksflow.errors import BudgetError, ConfigError, StageError, explain_write_errors, pluralize
 from ksflow.kernels.hardware.target import label
-from ksflow.lineage import Lineage
 from ksflow.loop import judging
 from ksflow.notes import knowledge
 from ksflow.notes.knowledge import StoredNote
@@ -58,10 +57,6 @@ class _Command:
         """Notes are written by models: nothing in them is markup."""
         report.say(self.console, *lines)
 
-    def lineage(self) -> Lineage | None:
-        """The run's."""
-        return self.sources.lineage(self.problem.name, str(self.cfg.run))
-
 
 def show_knowledge(words: list[str], overrides: list[str]) -> int:
     """`knowledge` and its commands; 1 where `check` found something that does not hold."""
@@ -71,15 +66,17 @@ def show_knowledge(words: list[str], overrides: list[str]) -> int:
     try:
         match words:
             case []:
-                return _list(command)
+                _list(command)
             case ["check"]:
                 return _check(command)
             case [("show" | "challenge" | "uphold") as verb, *title] if title:
                 entry = knowledge.find_note(command.entries, " ".join(title))
-                return {"show": _show, "challenge": _challenge, "uphold": _uphold}[verb](command, entry)
-        raise ConfigError(f"no command 'knowledge {' '.join(words)}'; commands: {_USAGE}")
+                {"show": _show, "challenge": _challenge, "uphold": _uphold}[verb](command, entry)
+            case _:
+                raise ConfigError(f"no command 'knowledge {' '.join(words)}'; commands: {_USAGE}")
     finally:
         command.sources.close()
+    return 0
 
 
 def _command(overrides: list[str], why: str) -> _Command:
@@ -89,7 +86,7 @@ def _command(overrides: list[str], why: str) -> _Command:
     options = compose.build(cfg.knowledge).keywords
     stored, broken = knowledge.stored_notes(**options)
     sources = Sources(compose.build(cfg.lineage), problem.name, str(cfg.run))
-    lineage = sources.lineage(problem.name, str(cfg.run))
+    lineage = sources.lineage()
     where = f"run {problem.name}/{cfg.run}"
     entries = (*stored, *(StoredNote(note, where) for note in (lineage.notes() if lineage else ())))
     named = {item.lstrip("+").partition("=")[0].partition(".")[0] for item in overrides}
@@ -105,7 +102,7 @@ def _command(overrides: list[str], why: str) -> _Command:
 # -- looking ---------------------------------------------------------------------------------------
 
 
-def _list(command: _Command) -> int:
+def _list(command: _Command) -> None:
     table = Table(box=SIMPLE_HEAD)
     table.add_column("note", overflow="fold", ratio=1)
     for name in ("status", "sources", "for", "where"):
@@ -120,10 +117,9 @@ def _list(command: _Command) -> int:
     count = pluralize(len(command.entries), "note")
     command.say(f"{count}, {doubted} challenged; your own are kept in {command.folder}")
     command.say(*(f"not read: {line}" for line in command.broken))
-    return 0
 
 
-def _show(command: _Command, entry: StoredNote) -> int:
+def _show(command: _Command, entry: StoredNote) -> None:
     note = entry.note
     command.say(note.title)
     command.say(f"{_trust(note)}; {entry.where}{f'; {entry.file}' if entry.file else ''}")
@@ -135,7 +131,6 @@ def _show(command: _Command, entry: StoredNote) -> int:
         command.say(f"[{at}] {source}{f': {quote!r}' if quote else ''}")
     lists = {"targets": note.targets, "problems": note.problems, "stands for": note.closes}
     command.say(*(f"{name}: {', '.join(values)}" for name, values in lists.items() if values))
-    return 0
 
 
 def _check(command: _Command) -> int:
@@ -162,7 +157,7 @@ def _check(command: _Command) -> int:
 
 def _expect(command: _Command) -> None:
     """Have the run's lineage tell what is stale, where its judge can be built here."""
-    if lineage := command.lineage():
+    if lineage := command.sources.lineage():
         with suppress(ConfigError):
             verify.expect(lineage, judging.current_key(command.problem, compose.evaluator(command.cfg)))
 
@@ -170,7 +165,7 @@ def _expect(command: _Command) -> None:
 # -- doubting --------------------------------------------------------------------------------------
 
 
-def _challenge(command: _Command, entry: StoredNote) -> int:
+def _challenge(command: _Command, entry: StoredNote) -> None:
     """Show what the sources say; keep the doubt; have a probe settle it where one can."""
     _expect(command)
     note = entry.note
@@ -188,7 +183,6 @@ def _challenge(command: _Command, entry: StoredNote) -> int:
         verdict = "it is refuted already"
     command.say(f"challenged: {reason}\n{verdict}; prompts show the doubt. Kept in {entry.file or entry.where}")
     _probe(command, entry)
-    return 0
 
 
 def _probe(command: _Command, entry: StoredNote) -> None:
@@ -212,13 +206,12 @@ def _probe(command: _Command, entry: StoredNote) -> None:
         command.say(f"it is about {', '.join(entry.note.targets)}, which a probe on {label(target)} cannot settle")
 
 
-def _uphold(command: _Command, entry: StoredNote) -> int:
+def _uphold(command: _Command, entry: StoredNote) -> None:
     note = entry.note
     if not note.challenge:
         raise ConfigError(f"nobody challenges {note.title!r}; knowledge challenge TITLE does")
     saved = _keep(command, entry, replace(note, status=_former(note), challenge=""))
     command.say(f"{note.title}: upheld, {_trust(saved.note)}. Kept in {saved.file or saved.where}")
-    return 0
 
 
 def _former(note: Note) -> Status:
@@ -230,7 +223,7 @@ def _former(note: Note) -> Status:
 def _keep(command: _Command, entry: StoredNote, note: Note) -> StoredNote:
     """Write a changed note where it belongs: into the run, the user's file, or a copy of a shipped file."""
     if entry.file is None:
-        lineage = command.lineage()
+        lineage = command.sources.lineage()
         assert lineage is not None
         lineage.population()
         before = lineage.notes()

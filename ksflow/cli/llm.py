@@ -41,18 +41,15 @@ def llm(words: list[str], overrides: list[str]) -> int:
         try:
             answer = probe_call.ask(model)
         except StageError as error:
-            raise ConfigError(f"{error.reason}; {_remedy(error.reason)}") from error
+            remedies = [remedy for words, remedy in _REMEDIES if words in error.reason]
+            remedy = [*remedies, "try again later, or take another model"][0]  # a wrong key is another error
+            raise ConfigError(f"{error.reason}; {remedy}") from error
         right = "right: stages can read its answers"
         wrong = f"wrong: {answer.trouble}; another model, or a larger model.max_tokens, may do better"
         report.say(console, *_description(answer.call), f"form: {wrong if answer.trouble else right}")
         report.say(console, *(f"wrong: {notice}" for notice in answer.notices))
         code = 1 if answer.trouble or answer.notices else code
     return code
-
-
-def _remedy(reason: str) -> str:
-    """What a person can do about a model that did not answer; a wrong key is another error."""
-    return next((remedy for words, remedy in _REMEDIES if words in reason), "try again later, or take another model")
 
 
 def _description(call: Call) -> tuple[str, ...]:

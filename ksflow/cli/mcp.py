@@ -7,6 +7,8 @@ and no tool takes a path.
 
 import json
 import os
+import re
+import stat
 import sys
 import textwrap
 import threading
@@ -23,11 +25,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ksflow import home
 from ksflow.cli import usage
-from ksflow.cli.inbox import InboxFolder
-from ksflow.cli.mcp_install import install
-from ksflow.cli.task import open_lineage, run_parts
+from ksflow.cli.install import install
+from ksflow.cli.task import open_lineage, winner_folder
 from ksflow.config import compose
-from ksflow.errors import ConfigError, KsflowError
+from ksflow.config.parts import parts
+from ksflow.errors import ConfigError, KsflowError, need_package
 from ksflow.evaluation.processes import ending
 from ksflow.integrate.handover.package import write_best
 from ksflow.kernels.source.contract import contract, newer_lines
@@ -40,13 +42,15 @@ from ksflow.loop.queue import ThreadJob
 from ksflow.records import Experiment, Json, Kernel, Origin, Population, Target, Trial
 from ksflow.redaction import redact
 from ksflow.report.headline import headline, known_baselines
-from ksflow.report.page import as_html, as_markdown, run_facts
+from ksflow.report.page import as_markdown, run_facts
 
 _SKILL = Path(__file__).parent / "assistant" / "SKILL.md"
 _ANSWER = 60_000
 """Characters of an answer at most."""
 _SEEDS_S, _MOST_WAIT_S = 20.0, 50.0
 """How long a call may take: clients give up after a minute."""
+_QUESTION = re.compile(r"[\w=.-]{1,180}\.md")
+_LARGEST_ANSWER = 4_000_000
 
 Words = Annotated[str, Field(max_length=4_000)]
 Id = Annotated[str, Field(max_length=40, description="a trial's id, as 00012")]
@@ -89,13 +93,11 @@ def mcp(words: list[str], overrides: list[str]) -> int:
 
 def _serve(overrides: list[str], give_back: Callable[[], int]) -> int:
     """Puts stdout back for the protocol's own transport, which takes it over at once."""
-    try:
-        from mcp.server import MCPServer
-    except ImportError as error:
-        raise ConfigError("the package mcp is not installed: pip install 'mcp>=2'") from error
+    need_package("ksflow mcp", "mcp", "mcp", "mcp")
+    from mcp.server import MCPServer
 
     cfg = compose.compose(overrides)
-    with run_parts(cfg, driven=True) as made:
+    with parts(cfg, driven=True) as made:
         study = AskTell(made.run(), made.seeds, made.settings, made.profiler)
 
         @asynccontextmanager
@@ -151,6 +153,60 @@ def _strict(function: Callable[..., str]) -> Any:
     return tool
 
 
+class InboxFolder:
+    """The questions that a run with `llm=inbox` leaves in a folder: `NAME.md` is answered by `NAME.answer.md`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lock = threading.Lock()
+
+    def waiting_questions(self) -> list[str]:
+        """The names of the questions without an answer, oldest first."""
+        questions: list[tuple[float, str]] = []
+        for file in self.folder.glob("*.md"):
+            if file.name.endswith((".answer.md", ".part.md")) or self._answer_of(file).exists():
+                continue
+            with suppress(FileNotFoundError):  # it was answered meanwhile
+                if stat.S_ISREG((status := file.lstat()).st_mode):
+                    questions.append((status.st_mtime, file.name))
+        return [name for _, name in sorted(questions)]
+
+    def read(self, question: str) -> str:
+        """The question's text. Raises ConfigError where there is none of that name."""
+        try:
+            return self._file(question).read_text(errors="replace", encoding="utf-8")[:_LARGEST_ANSWER]
+        except FileNotFoundError:
+            raise ConfigError(f"the question {question} was answered meanwhile") from None
+
+    def answer(self, question: str, text: str, complete: bool = True) -> str:
+        """Keep a part of an answer, or with the last part give it all. Raises ConfigError."""
+        file = self._file(question)
+        parts = file.with_name(f"{file.stem}.part.md")
+        with self._lock:
+            if parts.exists() and parts.stat().st_mtime < file.stat().st_mtime:
+                parts.unlink()  # of the same question when it was asked before
+            whole = (parts.read_text(encoding="utf-8") if parts.exists() else "") + text
+            if len(whole) > _LARGEST_ANSWER:
+                raise ConfigError(f"the answer would be longer than {_LARGEST_ANSWER} characters")
+            if not complete:
+                home.write(parts, whole)
+                return f"{len(whole)} characters are kept; the last part is to be sent with complete=true"
+            if not whole.strip():
+                raise ConfigError("an empty answer would be waited for as if there were none: write one")
+            home.write(self._answer_of(file), whole)
+            parts.unlink(missing_ok=True)
+            return f"answered with {len(whole)} characters"
+
+    def _file(self, question: str) -> Path:
+        if not _QUESTION.fullmatch(question) or question not in self.waiting_questions():
+            names = ", ".join(self.waiting_questions()[:20]) or "none"
+            raise ConfigError(f"no question {question[:80]!r} waits; waiting: {names}")
+        return self.folder / question
+
+    def _answer_of(self, file: Path) -> Path:
+        return file.with_name(f"{file.stem}.answer.md")
+
+
 class _Tools:
     """The tools, each a method whose signature and docstring are what the client sees."""
 
@@ -159,7 +215,6 @@ class _Tools:
     ) -> None:
         self._study, self._run, self._lineage = study, study.run, study.run.lineage
         self._inbox, self._opened, self._target = inbox, opened, target
-        self._folder = self._lineage.store.path.parent
 
     def all(self) -> list[Callable[..., str]]:
         """Every tool; what a user of the command line would read as an error is one for the client, too."""
@@ -197,10 +252,10 @@ class _Tools:
     def lineage_population(self, limit: Annotated[int, Field(ge=1, le=200)] = 50, newest: bool = False) -> str:
         """The trials so far: the fastest first, or the newest; a JSON line each, and the best one."""
         population = self._study.population
-        rows = list(reversed(population.trials)) if newest else [*population.ranked]
-        shown = {trial.id for trial in rows}
-        rest = [trial for trial in reversed(population.trials) if trial.id not in shown]
-        lines = [json.dumps(_row(trial, population)) for trial in [*rows, *rest][:limit]]
+        first = () if newest else population.ranked
+        shown = {trial.id for trial in first}
+        rows = [*first, *(trial for trial in reversed(population.trials) if trial.id not in shown)]
+        lines = [json.dumps(_row(trial, population)) for trial in rows[:limit]]
         waiting = f"experiments that wait for a kernel: {', '.join(self._study.waiting()) or 'none'}"
         best = f"best: {population.leader.id}" if population.leader else "no kernel is accepted yet"
         left = self._run.remaining_budgets().get("evaluations")
@@ -314,17 +369,11 @@ class _Tools:
         """Answer a question, whole or in parts: those that came before are put in front of the last one."""
         return self._inbox.answer(question, text, complete)
 
-    def report(self, html: bool = False) -> str:
-        """The run so far as Markdown; html: also as a page, in the run's own folder."""
+    def report(self) -> str:
+        """The run so far as Markdown."""
         with self._opened() as lineage:
             facts = run_facts(lineage, self._run.problem)
-        text = as_markdown({**facts, "held_out": ""})  # no model is to read of those shapes
-        if not html:
-            return text
-        file = self._folder / "reports" / self._run.problem.name / f"{self._lineage.run}.html"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        home.write(file, as_html([facts]))
-        return f"the page is reports/{self._run.problem.name}/{file.name} in the run's folder\n\n{text}"
+        return as_markdown({**facts, "held_out": ""})  # no model is to read of those shapes
 
     def _notes(self) -> tuple[Any, ...]:
         return (*self._run.initial_notes, *self._lineage.notes())
@@ -333,7 +382,6 @@ class _Tools:
         """The headline, and where the winner's files are."""
         population = self._lineage.last_population
         claimed = headline(population, known_baselines(population, self._study.seeds))
-        folder = self._folder / "best" / self._run.problem.name / self._lineage.run
         self._lineage.store.point_head(self._lineage.branch_of(best.id))
         commit = self._lineage.commit_of(best.id)
         assert best.evaluation
@@ -341,8 +389,9 @@ class _Tools:
             return f"{claimed}\nno files are written, as the winner is a baseline"
         claim = claimed.figures if claimed else ""
         shown = replace(best, evaluation=best.evaluation.with_evidence(heldout=None))
-        written = write_best(folder, self._run.problem, self._target, shown, commit, claim)
-        return f"{claimed}\nwritten to {written.relative_to(self._folder)} in the run's folder"
+        written = write_best(winner_folder(self._lineage), self._run.problem, self._target, shown, commit, claim)
+        place = written.relative_to(self._lineage.store.path.parent)
+        return f"{claimed}\nwritten to {place} in the run's folder"
 
 
 def _kernel(language: str, files: dict[str, str], report: str = "") -> Kernel:

@@ -1,26 +1,35 @@
-"""The command `model`: what takes a model's time, kernels for that put in place, and what they do for the whole."""
+"""The commands about a person's own code, from it to problems and back.
+
+`model`: what takes a model's time, kernels for that put in place, and what they do for the whole. `isolate`: a function
+of a repository as a problem folder, from the calls of it. `apply`: its kernel as a patch.
+"""
 
 import os
+import re
+import tempfile
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from ksflow import report
+from ksflow import home, report
 from ksflow.cli import usage
-from ksflow.cli.named import resolve_names
-from ksflow.cli.task import recorded_run
+from ksflow.cli.init import show_written, write_start
+from ksflow.cli.task import recorded_run, resolve_names
 from ksflow.config import compose, keys
-from ksflow.errors import ConfigError, LineageError, boolean, one_of
+from ksflow.errors import ConfigError, LineageError, boolean, explain_write_errors, one_of
 from ksflow.integrate.model.package import Candidate, region_of, winner, write_package
+from ksflow.kernels.problem import licences
 from ksflow.lineage import Lineage
 from ksflow.loop import judging
-from ksflow.records import Json
+from ksflow.records import Json, Problem
 from ksflow.report import proof as words_of_proof
+from ksflow.report.headline import headline
 
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "none")
 
@@ -95,8 +104,13 @@ def _apply(names: Sequence[str], overrides: list[str]) -> int:
     )
     evaluate = compose.evaluator(compose.compose(runs[0]))
     try:
-        candidates = [_candidate(words) for words in runs]
-        if len({candidate.name for candidate in candidates}) < len(candidates):
+        candidates = []
+        for words in runs:
+            cfg = compose.compose(words)
+            with recorded_run(cfg) as (problem, lineage):
+                region_of(problem)
+                candidates.append(candidate(cfg, problem, lineage))
+        if len({each.name for each in candidates}) < len(candidates):
             raise ConfigError("two of these runs are of one problem: name the better one")
         stem = Path(region_of(candidates[0].problem)["model"]).stem
         folder = Path(own.get("out", f"{stem}_kernels")).expanduser()
@@ -109,14 +123,11 @@ def _apply(names: Sequence[str], overrides: list[str]) -> int:
     return 0
 
 
-def _candidate(overrides: list[str]) -> Candidate:
+def candidate(cfg: Any, problem: Problem, lineage: Lineage) -> Candidate:
     """A run's winner, as it is on record."""
-    cfg = compose.compose(overrides)
-    with recorded_run(cfg) as (problem, lineage):
-        region_of(problem)
-        trial, ratios = winner(lineage.last_population, problem)
-        path, commit = lineage.store.path.resolve(), lineage.commit_of(trial.id)
-        return Candidate(problem, compose.build(cfg.target), trial, path, lineage.run, commit, ratios)
+    trial, ratios = winner(lineage.last_population, problem)
+    path, commit = lineage.store.path.resolve(), lineage.commit_of(trial.id)
+    return Candidate(problem, compose.build(cfg.target), trial, path, lineage.run, commit, ratios)
 
 
 def _prove(folder: Path, overrides: list[str]) -> int:
@@ -138,3 +149,55 @@ def _prove(folder: Path, overrides: list[str]) -> int:
         except (ConfigError, LineageError) as error:
             report.say(console, f"not on record: {error}")
     return 0 if len(proof.ways) == 2 and all(way.outputs_agree for way in proof.ways) else 1
+
+
+def isolate(words: list[str], overrides: list[str]) -> int:
+    """`isolate MODULE:FUNCTION --run "COMMAND"`: 0, or ConfigError where no problem can be made of it."""
+    known = {"run": "", "out": "."}
+    rest = [*overrides]
+    while rest:
+        word, equals, value = rest.pop(0).lstrip("-").partition("=")
+        if word not in known or not (equals or rest):
+            raise ConfigError(f'{word}; valid: isolate MODULE:FUNCTION --run "COMMAND" out=FOLDER')
+        known[word] = value if equals else rest.pop(0)
+    if len(words) != 1 or not re.fullmatch(r"[\w.]+:[\w.]+", words[0]) or not known["run"]:
+        raise ConfigError('the command is: isolate MODULE:FUNCTION --run "COMMAND", such as --run "pytest -q"')
+    from ksflow.integrate.model import capture  # torch takes seconds
+    from ksflow.integrate.model.isolate import isolate as written_as
+
+    console = report.console()
+    with tempfile.TemporaryDirectory(prefix="ksflow-") as folder:
+        with report.console(stderr=True).status(known["run"]):
+            seen = capture.observe(words[0], known["run"], Path(folder))
+        table, written = written_as(seen, Path(folder), Path(known["out"]).expanduser())
+    show_table(table)
+    typed = str(written) if written.is_absolute() else f"./{written}"
+    ready, role, command = write_start(written, typed)
+    files = {written / "reference.py": "the function, as the judge calls it", ready: role}
+    show_written(console, files, f"problem check problem={typed}", command)
+    return 0
+
+
+def apply(words: list[str], overrides: list[str]) -> int:
+    """`apply NAME --patch`: write a run's winner as a patch of the repository that its function is from; 0."""
+    own, rest = keys.own_options(overrides, "out", "patch")
+    if words or not boolean("patch", own.get("patch", "false")):
+        raise ConfigError("the command is: apply NAME --patch [out=FILE]; `model apply` is for a model's regions")
+    from ksflow.integrate.model.patch import function_of, patch  # torch takes seconds
+
+    cfg = compose.compose(rest)
+    evaluate = compose.evaluator(cfg)
+    try:
+        with recorded_run(cfg) as (problem, lineage):
+            function_of(problem)
+            made_by = candidate(cfg, problem, lineage)
+            licence = licences.of_kernel(problem, lineage.last_population.by_id, made_by.trial.id)
+            claimed = headline(lineage.last_population, report.known_baselines(lineage.last_population, problem.seeds))
+            made = patch(made_by, evaluate, licence, f"{claimed} on {made_by.target.chip}")
+    finally:
+        judging.close(evaluate)
+    file = Path(own.get("out", f"{problem.name}.patch")).expanduser().resolve()
+    with explain_write_errors(file, "choose another place with out=FILE"):
+        home.write(file, made.text)
+    report.say(report.console(), *made.said, f"written to {file}: git -C {made.root} apply {file}")
+    return 0

@@ -14,7 +14,7 @@ from rich.console import Console
 from ksflow import home, report
 from ksflow.cli.task import recorded_task
 from ksflow.config import compose, keys
-from ksflow.errors import BudgetError, ConfigError, StageError, explain_write_errors, suggest
+from ksflow.errors import BudgetError, ConfigError, StageError, boolean, explain_write_errors, suggest
 from ksflow.kernels.hardware.target import label
 from ksflow.notes import figures, knowledge, probes
 from ksflow.notes.probes import Probe, ProbeBench
@@ -22,14 +22,6 @@ from ksflow.records import Note, Problem, Status, Target, Verdict
 
 _TWICE = 2.0
 """A claim's figure and the measured one that are farther apart than this contradict each other."""
-
-
-@dataclass(frozen=True)
-class Failed:
-    """A program that did not answer."""
-
-    probe: Probe
-    reason: str
 
 
 class Prober(Protocol):
@@ -40,9 +32,12 @@ class Prober(Protocol):
     """How many questions of its own it asks."""
 
     def __call__(
-        self, problem: Problem, notes: tuple[Note, ...], claim: Note | None = None, failed: Failed | None = None
+        self, problem: Problem, notes: tuple[Note, ...], claim: Note | None = None, failed: str = ""
     ) -> Probe | None:
-        """The next question: one that settles `claim`, or `failed` mended; None where it has none."""
+        """The next question: one that settles `claim`, or the program that failed, mended; None where it has none.
+
+        failed: why it did, and its text.
+        """
 
 
 @dataclass(frozen=True)
@@ -59,9 +54,7 @@ class ProbeOutcome:
 def probe(words: list[str], overrides: list[str]) -> int:
     """`probe [NAME ...] [again=true]`: 0, or 1 where a program failed."""
     own, rest = keys.own_options(overrides, "again")
-    again = own.get("again", "false").lower()
-    if again not in ("true", "false"):
-        raise ConfigError(f"again={own['again']}; valid: again=true, again=false")
+    again = boolean("again", own.get("again", "false"))
     cfg = compose.compose(rest)
     target: Target = compose.build(cfg.target)
     fit = tuple(probe for probe in probes.shipped_probes() if probe.kernel.language == probes.language(target))
@@ -72,7 +65,7 @@ def probe(words: list[str], overrides: list[str]) -> int:
     prober: Prober = compose.build(cfg.prober)
     folder = knowledge.user_folder(cfg.lineage.path) / label(target)
     console = report.console()
-    answers = [_show(console, answer) for answer in ask(chosen, prober.bench, folder, again == "true")]
+    answers = [_show(console, answer) for answer in ask(chosen, prober.bench, folder, again)]
     if prober.most:
         problem: Problem = compose.build(cfg.problem)
         notes: tuple[Note, ...] = compose.build(cfg.knowledge)(target=target, problem=problem.name)
@@ -145,7 +138,7 @@ def _ask_prober(
     answer = _run(probe, prober.bench, folder) if probe else None
     if probe is None or answer is None or answer.state != "failed":
         return answer
-    mended = prober(problem, notes, claim, Failed(probe, answer.line))
+    mended = prober(problem, notes, claim, f"{answer.line}\n\n{probe.kernel.main}")
     return _run(mended, prober.bench, folder) if mended else answer
 
 

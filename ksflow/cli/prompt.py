@@ -30,8 +30,7 @@ def prompt(words: list[str], overrides: list[str]) -> int:
         raise ConfigError(
             "the command is: prompt selector|digester, or prompt designer|writer|verifier [ID], for a trial"
         )
-    settings = ["sections=true" if word == "--sections" else word for word in overrides]
-    own, rest = keys.own_options(settings, "sections")
+    own, rest = keys.own_options(overrides, "sections")
     cfg = compose.without_keys(compose.compose(rest))
     with recorded_run(cfg) as (problem, lineage):
         if not lineage.population().ranked:

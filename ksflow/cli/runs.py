@@ -12,7 +12,7 @@ from typing import Any
 
 from ksflow import home, report
 from ksflow.cli import usage
-from ksflow.cli.task import open_lineage
+from ksflow.cli.task import open_lineage, winner_folder
 from ksflow.config import compose, keys
 from ksflow.errors import ConfigError, boolean, explain_write_errors, one_of, pluralize, suggest
 from ksflow.lineage import Lineage
@@ -67,12 +67,6 @@ def _named(name: str, overrides: list[str]) -> Iterator[Lineage]:
         yield lineage
 
 
-def _folders(lineage: Lineage) -> list[Path]:
-    """The folder of the winner's files, if there is one."""
-    best = lineage.store.path.parent / "best" / lineage.problem / lineage.run
-    return [best] if best.is_dir() else []
-
-
 def _delete(name: str, overrides: list[str]) -> int:
     options, rest = keys.own_options(overrides, "yes")
     with _named(name, rest) as lineage:
@@ -84,7 +78,7 @@ def _delete(name: str, overrides: list[str]) -> int:
             if sys.stdin.readline().strip().lower() not in ("y", "yes"):
                 raise ConfigError("nothing was deleted")
         count = lineage.relocate()
-        for folder in _folders(lineage):
+        if (folder := winner_folder(lineage)).is_dir():
             shutil.rmtree(folder)
     report.say(report.console(), f"deleted {full}: {pluralize(count, 'ref')} and the winner's files")
     return 0
@@ -98,7 +92,7 @@ def _rename(name: str, overrides: list[str]) -> int:
             raise ConfigError("runs rename takes the new name as well, such as to=first")
         with open_lineage(compose.compose(rest), lineage.problem, new) as other:  # ConfigError where it can name no run
             lineage.relocate(other.run)
-        for folder in _folders(lineage):
+        if (folder := winner_folder(lineage)).is_dir():
             folder.rename(folder.with_name(new))
     report.say(report.console(), f"{lineage.problem}/{lineage.run} is now {lineage.problem}/{new}")
     return 0
@@ -115,7 +109,7 @@ def _export(name: str, overrides: list[str]) -> int:
             folder.mkdir(parents=True, exist_ok=True)
             lineage.bundle(folder / "lineage.bundle")
             home.write(folder / "page.html", as_html([run_facts(lineage)]))
-            for files in _folders(lineage):
+            if (files := winner_folder(lineage)).is_dir():
                 shutil.copytree(files, folder / "winner", dirs_exist_ok=True)
     clone = f"git clone --mirror {folder}/lineage.bundle runs/lineage.git"
     report.say(report.console(), f"written to {folder}: the page, the winner's files, the lineage ({clone} reads it)")

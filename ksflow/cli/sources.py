@@ -7,6 +7,7 @@ lineage that is elsewhere, a verdict that is stale) is said and is no contradict
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import takewhile
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ksflow import home
+from ksflow.config.warm_start import TRIAL
 from ksflow.errors import UNREADABLE, ConfigError, LineageError
 from ksflow.lineage import Lineage
 from ksflow.notes import documents
@@ -22,8 +24,6 @@ from ksflow.records import Document, Evaluation, Trial
 
 RECORD = "documents.json"
 """Beside notes: the documents that they were made from, a row each of name, path and sha256."""
-TRIAL = re.compile(r"(?:(?P<problem>[^/\s]+)/(?P<run>[^/\s]+)/)?(?P<id>\d{5,})(?:@(?P<commit>[0-9a-f]{7,40}))?")
-"""How a source names a trial: its id in the note's own run, or the whole branch; with a commit or without."""
 _AROUND = 160  # characters shown on either side of a quote
 
 
@@ -61,14 +61,14 @@ class Sources:
         self._lineages: dict[tuple[str, str], Lineage | None] = {}
         self._trials: dict[str, dict[str, Trial]] = {}
 
-    def lineage(self, problem: str, run: str) -> Lineage | None:
-        """The lineage of a run; None where there is none."""
-        if (problem, run) not in self._lineages:
-            try:
-                self._lineages[problem, run] = self._opened(problem=problem, run=run, create=False)
-            except (LineageError, ConfigError):
-                self._lineages[problem, run] = None
-        return self._lineages[problem, run]
+    def lineage(self, problem: str = "", run: str = "") -> Lineage | None:
+        """The lineage of a run, by default of that which bare ids belong to; None where there is none."""
+        key = problem or self._here[0], run or self._here[1]
+        if key not in self._lineages:
+            self._lineages[key] = None
+            with suppress(LineageError, ConfigError):
+                self._lineages[key] = self._opened(problem=key[0], run=key[1], create=False)
+        return self._lineages[key]
 
     def close(self) -> None:
         """End git's helper processes."""

@@ -29,7 +29,7 @@ from ksflow.cli.task import recorded_run
 from ksflow.config import compose
 from ksflow.config.members import FLAGS, Suite, SuiteMember, members
 from ksflow.config.parts import stages
-from ksflow.errors import ConfigError, LineageError, NothingTried, of_system
+from ksflow.errors import ConfigError, LineageError, NothingTried
 from ksflow.evaluation.processes import ending
 from ksflow.evaluation.processes.child_environment import end_with_this_process
 from ksflow.evaluation.processes.deadline import locked_within
@@ -78,12 +78,8 @@ def _possible(plan: Suite, runs: Sequence[SuiteMember]) -> None:
 def _alone(plan: Suite) -> Iterator[Path]:
     """The suite's folder, for one process at a time: two would spend the budget twice. ConfigError."""
     folder = Path("runs", "suites", compose.PLAIN.sub("_", plan.name))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / "lock").open("ab")
-    except OSError as error:
-        raise of_system(error) from error
-    with lock:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("ab") as lock:
         if not locked_within(lock.fileno(), 0):
             raise ConfigError(f"another process works in {folder}; wait for it, or give suite.name=ANOTHER")
         yield folder

@@ -1,32 +1,28 @@
-"""What commands share: a run's parts, a lineage to read, and model calls on record within the budgets of `loop`."""
+"""What commands share: a run by its name, a lineage to read, and model calls on record within the budgets of `loop`.
 
-from collections.abc import Iterator, Mapping
+`lineage dwt`, `verify dwt/main 12`: without a name the only run is meant, or the newest.
+"""
+
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 
-from ksflow.cli.warm_start import warm_start
-from ksflow.config import compose
-from ksflow.config.parts import Parts, parts
-from ksflow.errors import ConfigError
+from ksflow.config import compose, keys
+from ksflow.errors import ConfigError, LineageError, suggest
+from ksflow.home import plain_or_quoted
 from ksflow.lineage import Lineage
 from ksflow.lineage.transcript import Transcript
-from ksflow.loop import judging
 from ksflow.loop.budget import Meter
 from ksflow.protocols import override_call
 from ksflow.records import Problem, Trial
 
-
-@contextmanager
-def run_parts(cfg: DictConfig, driven: bool = False) -> Iterator[Parts]:
-    """The parts of the configured run, as `config.parts.parts` builds and closes them, with what it inherits."""
-    with parts(cfg, driven) as made:
-        if cfg.inherit:
-            here, lineages = judging.current_key(made.problem, made.stages.evaluate).target, compose.build(cfg.lineage)
-            start = warm_start(lineages, str(cfg.inherit), made.problem, made.target, here, made.lineage.run)
-            made = replace(made, seeds=made.seeds + start.seeds, notes=made.notes + start.notes, remarks=start.said)
-        yield made
+_SUBCOMMANDS = ("show", "diff")
+_COMMIT = re.compile("[0-9a-f]{7,40}")
 
 
 def open_lineage(cfg: DictConfig, problem: str, run: str = "", create: bool = False) -> AbstractContextManager[Lineage]:
@@ -42,6 +38,11 @@ def recorded_run(cfg: DictConfig) -> Iterator[tuple[Problem, Lineage]]:
     with open_lineage(cfg, problem.name) as lineage:
         lineage.expect_as_recorded()
         yield problem, lineage
+
+
+def winner_folder(lineage: Lineage) -> Path:
+    """Where the files of a run's winner are, or will be."""
+    return lineage.store.path.parent / "best" / lineage.problem / lineage.run
 
 
 def some_trials(lineage: Lineage) -> dict[str, Trial]:
@@ -69,3 +70,70 @@ def recorded_task(cfg: DictConfig, problem: Problem, what: str) -> Iterator[Tran
         meter = Meter(transcript, compose.build(cfg.loop).caps)
         with override_call(meter=meter.reserve), transcript.attribute_calls(what):
             yield transcript
+
+
+def resolve_names(verb: str, words: list[str], overrides: list[str], kernels: int) -> tuple[list[str], list[str]]:
+    """A command's words without a run's name, and its configuration with what that names. ConfigError for none.
+
+    kernels: how many words the command has beside.
+    """
+    cfg = compose.compose([word for word in overrides if word.startswith("lineage.")])
+    wanted = keys.own_options(overrides, "run")[0].get("run", "")
+    try:
+        with open_lineage(cfg, "any", "main") as lineage:
+            runs = [run for run in lineage.store.runs() if wanted in ("", run[1])]
+            choice = _find(lineage, runs, words, kernels)
+    except LineageError:  # none is there: the command says so
+        choice = None
+    if choice is None:
+        return words, overrides
+    (problem, run), several, words = choice
+    with open_lineage(cfg, problem, run) as lineage:
+        typed = _problem_words(problem, lineage.made_with)
+    if several > 1:
+        name = f"{problem}/{run}, the newest of {several}"
+        sys.stderr.write(f"run: {name} (another: python -m ksflow {verb} NAME; `runs` lists them)\n")
+    return words, [*typed, *([] if wanted else [f"run={plain_or_quoted(run)}"]), *overrides]
+
+
+def _find(
+    lineage: Lineage, runs: Sequence[tuple[str, str]], words: list[str], kernels: int
+) -> tuple[tuple[str, str], int, list[str]] | None:
+    """Problem and run, how many runs it is the newest of (1 where it was named), and the words without the name."""
+
+    def newest(among: Sequence[tuple[str, str]]) -> tuple[str, str]:
+        return max(among, key=lambda run: lineage.store.newest_commit_time(f"refs/heads/{run[0]}/{run[1]}/"))
+
+    begin = 1 if words and words[0] in _SUBCOMMANDS else 0
+    for at, word in enumerate(words[begin:], begin):
+        parts = tuple(word.split("/"))
+        rest = words[:at] + words[at + 1 :]
+        if len(parts) == 2 and parts in runs:
+            return parts, 1, rest
+        if len(parts) == 3 and parts[:2] in runs:
+            return (parts[0], parts[1]), 1, words
+        if among := [run for run in runs if run[0] == word]:
+            main = (word, "main")
+            return (main, 1, rest) if main in among else (newest(among), len(among), rest)
+    if words and _COMMIT.fullmatch(words[0]):  # which says itself whose it is
+        return None
+    if len(words) > kernels and not begin:
+        known = [*dict.fromkeys(run[0] for run in runs), *map("/".join, runs)]
+        raise ConfigError(f"no run {words[0]!r} in {lineage.store.path}; {suggest(words[0], known)}")
+    return (newest(runs), len(runs), words) if runs else None
+
+
+def _problem_words(problem: str, recorded: Mapping[str, Any]) -> list[str]:
+    """What a user would type to name the problem of a run that was made so."""
+    typed = [str(word).lstrip("+") for word in recorded.get("arguments") or ()]
+    words = [word for word in typed if word.partition("=")[0].partition(".")[0] == "problem" and "," not in word]
+    value = keys.own_options(words, "problem")[0].get("problem", "")
+    place = str(next(iter(recorded.get("place") or ()), ""))
+    if value and Path(value, "problem.yaml").is_file():
+        return words
+    if problem in keys.options("problem"):
+        return [f"problem={problem}", *(word for word in words if not word.startswith("problem="))]
+    if not place or value in keys.options("problem"):
+        return words
+    others = [word for word in words if not word.startswith(("problem=", "problem.path="))]
+    return [f"problem.path={plain_or_quoted(place)}", *others]

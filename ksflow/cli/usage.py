@@ -18,6 +18,15 @@ COMMANDS = tuple(_PAGES)
 _SECOND = re.compile(r"^  ksflow \w+ (?:\[NAME\] )?([a-z|]+)", re.MULTILINE)
 """The second words of a command, as its page has them."""
 
+_SOUGHT = {
+    "best": "lineage` shows the winner, and runs/best has its files",
+    "winner": "lineage` shows the winner, and runs/best has its files",
+    "version": "--version` prints the version",
+    "status": "runs` shows every run and whether it is at work",
+    "resume": "run` with the words of the earlier call goes on with its run",
+}
+"""Words that people try -> the command that shows what they look for."""
+
 
 def full_page(version: str) -> str:
     """The page of all commands, groups and options."""
@@ -37,7 +46,10 @@ def command_page(command: str) -> str:
 
 
 def meant(word: str) -> str:
-    """What a word that is no command may mean: a command that has it as its second word, or one alike; else empty."""
+    """Return what a word that is no command may mean: a command that shows what the word asks for, one that has it as
+    its second word, or one alike; else an empty string."""
+    if word in _SOUGHT:
+        return f"`ksflow {_SOUGHT[word]}; "
     if word in (path.name for path in shipped_path("conf").iterdir()):
         return f"did you mean {word}=NAME? `ksflow {word} --help` lists them; "
     pairs = [
@@ -49,11 +61,6 @@ def meant(word: str) -> str:
     found = [f"{name} {second}" for name, second in pairs if word in (second, f"{name}s")]
     found = found or difflib.get_close_matches(word, COMMANDS, 1)
     return f"did you mean {' or '.join(dict.fromkeys(found))}? " if found else ""
-
-
-def examples(command: str) -> list[str]:
-    """Those of a command's page, as they are typed."""
-    return [line.strip() for line in _PAGES[command].rpartition("---\n")[2].strip("\n").splitlines()]
 
 
 def expect_word(command: str, words: Sequence[str], valid: Sequence[str]) -> None:

@@ -15,17 +15,15 @@ from rich.console import Console
 
 from ksflow import BEGAN, home, log, report
 from ksflow.cli import usage
-from ksflow.cli.named import by_name
-from ksflow.cli.task import named_trial, recorded_run, run_parts, some_trials
+from ksflow.cli.task import named_trial, recorded_run, resolve_names, some_trials, winner_folder
 from ksflow.config import compose, keys
 from ksflow.config.members import of_multirun
-from ksflow.config.parts import Parts
+from ksflow.config.parts import Parts, parts
 from ksflow.errors import ConfigError, NothingTried, boolean, one_of
 from ksflow.integrate.handover import hand_over, table
 from ksflow.integrate.handover.hub import Standing, write_hub
 from ksflow.integrate.handover.package import write_best
 from ksflow.kernels.problem import licences
-from ksflow.lineage import Lineage
 from ksflow.loop.run import Run
 from ksflow.loop.schedule import RunOutcome
 from ksflow.loop.search import search as search_by_itself
@@ -81,7 +79,9 @@ def search(cfg: DictConfig, began: float) -> RunOutcome:
     began = time.monotonic() if compose.in_sweep() else began
     log.setup(compose.job_folder())
     console = report.console(stderr=True)
-    with run_parts(cfg) as made:
+    with parts(cfg) as made:
+        if not compose.problem_words():
+            report.say(console, f"{made.problem.name}: {made.problem.title}. {report.words.ANOTHER_PROBLEM}")
         report.say(console, *made.remarks, style="yellow")
         show, tracking = report.Display(console), _tracking(made, cfg, console)
         run = made.run(show, tracking) if tracking else made.run(show)
@@ -116,14 +116,10 @@ def _finish_tracking(tracking: report.Tracking, folder: Path, outcome: RunOutcom
 
     page = folder / "report.md"
     home.write(page, as_markdown(RunFacts(run.lineage, run.problem).read(details=False)))
-    best = _best_folder(run.lineage)
-    files = [folder / "summary.json", page, *sorted(file for file in best.glob("*") if file.is_file())]
+    winners = sorted(file for file in winner_folder(run.lineage).glob("*") if file.is_file())
+    files = [folder / "summary.json", page, *winners]
     figures = {name: str(value) for name, value in summary.items() if isinstance(value, str | int | float)}
     tracking.finish(outcome.population, figures, files, folder / "trials.csv")
-
-
-def _best_folder(lineage: Lineage) -> Path:
-    return lineage.store.path.parent / "best" / lineage.problem / lineage.run
 
 
 def _finish(console: Console, outcome: RunOutcome, made: Parts) -> RunOutcome:
@@ -147,7 +143,7 @@ def hand_over_winner(claimed: Headline, made: Parts, rows: Sequence[Json] = ()) 
     problem, target, lineage, best = made.problem, made.target, made.lineage, claimed.best
     if claimed.over is best:
         return (f"none, as {baseline_name(best)} is a baseline, and no kernel is ahead of it",)
-    folder, evaluate = _best_folder(lineage), made.stages.evaluate
+    folder, evaluate = winner_folder(lineage), made.stages.evaluate
     folder.mkdir(parents=True, exist_ok=True)
     tuned = table.update(folder, problem, target, best, rows)
     module = write_best(folder, problem, target, best, lineage.commit_of(best.id), claimed.figures, tuned)
@@ -158,7 +154,7 @@ def hand_over_winner(claimed: Headline, made: Parts, rows: Sequence[Json] = ()) 
     if handed_over.files and problem.origin.get("format", "kernel") == "kernel":
         judged = time.strftime("%Y-%m-%d", time.gmtime(lineage.judged_at([best.id])[best.id]))
         licence = licences.of_kernel(problem, claimed.known.by_id, best.id)
-        standing = Standing(claimed.claim, claimed.held_out, judged, licence, licences.on_the_hub([licence]))
+        standing = Standing(claimed.claim, claimed.held_out, judged, licence, licences.on_the_hub(licence))
         any_size = [module] if best.kernel and best.kernel.language == "cpp" and module.name == "best.py" else []
         modules = [*any_size, *handed_over.files]
         said.append(write_hub(folder / "handover" / "hub", problem, target, best, modules, standing, evaluate))
@@ -215,16 +211,16 @@ def lineage(words: list[str], overrides: list[str]) -> int:
             case []:
                 claimed = headline(tree.last_population, report.known_baselines(tree.last_population, task.seeds))
                 report.show_tree(console, trials.values(), tree.last_population, claimed, tree.approvals())
-                judged = next(
-                    (trial.evaluation for trial in reversed(tree.last_population.trials) if trial.evaluation), None
-                )
-                remarks = [str(claimed), claimed.start, claimed.held_out, claimed.why_unconfirmed] if claimed else []
+                evaluations = (trial.evaluation for trial in reversed(tree.last_population.trials))
+                judged = next(filter(None, evaluations), None)
+                remarks = [str(claimed), claimed.roofline, claimed.start, claimed.held_out] if claimed else []
+                remarks += [claimed.why_unconfirmed] if claimed else []
                 remarks += [f"judged by {judged.judge or 'an unknown judge'} on {judged.target}"] if judged else []
                 report.say(console, *filter(None, remarks))
                 if claimed:
                     branch = tree.branch_of(claimed.best.id)
                     report.say(console, f"git -C {tree.store.path} log --graph --oneline {branch}")
-                report.show_spending(console, tree.last_population, tree.total_cost(), every=True)
+                report.show_spending(console, tree.last_population, tree.total_cost())
                 report.show_calibration(console, tree.last_population)
             case ["show", name]:
                 trial = named_trial(name, trials)
@@ -241,20 +237,15 @@ def lineage(words: list[str], overrides: list[str]) -> int:
     return 0
 
 
-def examine(words: list[str], overrides: list[str]) -> int:
-    """`doctor`."""
-    from ksflow.cli import doctor
+def _of(module: str, name: str, kernels: int | None = None) -> Callable[[list[str], list[str]], int]:
+    """A command whose module is imported when it is called: what others need costs a run nothing.
 
-    options, rest = keys.own_options(overrides, "format")
-    if words or rest:
-        raise ConfigError("doctor takes no arguments but format=json")
-    return doctor.show(report.console(), one_of("format", options.get("format", "table"), ("table", "json")))
-
-
-def _of(module: str, name: str) -> Callable[[list[str], list[str]], int]:
-    """A command whose module is imported when it is called: what others need costs a run nothing."""
+    kernels: of a command that finds its run by a name among its words, how many words it has beside.
+    """
 
     def command(words: list[str], overrides: list[str]) -> int:
+        if kernels is not None and not any(word.startswith(("problem=", "problem.")) for word in overrides):
+            words, overrides = resolve_names(name, words, overrides, kernels)
         return int(getattr(importlib.import_module(module), name)(words, overrides))
 
     return command
@@ -265,18 +256,18 @@ COMMANDS: dict[str, Callable[[list[str], list[str]], int]] = {
     "demo": demo,
     "problem": problem,
     "evaluate": _of("ksflow.cli.verify", "evaluate"),
-    "verify": by_name("verify", _of("ksflow.cli.verify", "verify"), kernels=1),
-    "approve": by_name("approve", _of("ksflow.cli.verify", "approve"), kernels=1),
-    "lineage": by_name("lineage", lineage),
+    "verify": _of("ksflow.cli.verify", "verify", kernels=1),
+    "approve": _of("ksflow.cli.verify", "approve", kernels=1),
+    "lineage": _of("ksflow.cli.verbs", "lineage", kernels=0),
     "runs": _of("ksflow.cli.runs", "runs"),
     "init": _of("ksflow.cli.init", "init"),
     "llm": _of("ksflow.cli.llm", "llm"),
-    "explain": by_name("explain", _of("ksflow.cli.explain", "explain"), kernels=1),
-    "prompt": by_name("prompt", _of("ksflow.cli.prompt", "prompt"), kernels=2),
-    "report": by_name("report", _of("ksflow.cli.report", "report")),
-    "watch": by_name("watch", _of("ksflow.cli.report", "watch")),
+    "explain": _of("ksflow.cli.explain", "explain", kernels=1),
+    "prompt": _of("ksflow.cli.prompt", "prompt", kernels=2),
+    "report": _of("ksflow.cli.report", "report", kernels=0),
+    "watch": _of("ksflow.cli.report", "watch", kernels=0),
     "mcp": _of("ksflow.cli.mcp", "mcp"),
-    "skill": _of("ksflow.cli.skill", "skill"),
+    "skill": _of("ksflow.cli.install", "skill"),
     "suite": _of("ksflow.cli.suite", "suite"),
     "optimize": _of("ksflow.training.optimize", "optimize"),
     "digest": _of("ksflow.cli.digest", "digest"),
@@ -284,8 +275,8 @@ COMMANDS: dict[str, Callable[[list[str], list[str]], int]] = {
     "knowledge": _of("ksflow.cli.knowledge", "show_knowledge"),
     "dataset": _of("ksflow.training.dataset", "dataset"),
     "model": _of("ksflow.cli.model", "model"),
-    "isolate": _of("ksflow.cli.isolate", "isolate"),
-    "tune": by_name("tune", _of("ksflow.cli.tune", "tune")),
-    "apply": by_name("apply", _of("ksflow.cli.isolate", "apply")),
-    "doctor": examine,
+    "isolate": _of("ksflow.cli.model", "isolate"),
+    "tune": _of("ksflow.cli.tune", "tune", kernels=0),
+    "apply": _of("ksflow.cli.model", "apply", kernels=0),
+    "doctor": _of("ksflow.cli.doctor", "doctor"),
 }

@@ -11,9 +11,11 @@ from typing import Any
 from rich.console import Console
 
 from ksflow import report
+from ksflow.cli.named import recorded_problem
 from ksflow.cli.task import open_lineage
 from ksflow.config import compose, keys
 from ksflow.errors import ConfigError, boolean, explain_write_errors, one_of
+from ksflow.home import plain_or_quoted, shipped_path
 from ksflow.kernels.problem.loader import kernel_file
 from ksflow.lineage import Lineage
 from ksflow.lineage.cache import Cache, evaluation_cache
@@ -22,7 +24,7 @@ from ksflow.loop import judging
 from ksflow.protocols import Evaluator
 from ksflow.records import Cached, Evaluation, Kernel, Key, Problem, Scale, Trial, Verdict, schema
 from ksflow.report import comparison, evidence
-from ksflow.report.words import table
+from ksflow.report.words import ANOTHER_PROBLEM, table
 
 _ATTEMPTS = 3
 """A busy machine makes kernels slower and never faster, so a time on record has so many chances to be reached."""
@@ -33,9 +35,12 @@ def evaluate(words: list[str], overrides: list[str]) -> int:
     (word,) = _words(words, "evaluate KERNEL (a file, or the name of one of the problem's seeds)")
     options, rest = keys.own_options(overrides, "out", "details")
     details = boolean("details", options.get("details", "false"))
-    cfg = compose.compose(rest)
+    problem_words, why = _problem_words(Path(word).expanduser(), rest)
+    cfg = compose.compose([*problem_words, *rest])
     problem = compose.problem(cfg)
     kernel = _kernel(word, problem)
+    if why:
+        report.say(report.console(stderr=True), f"{problem.name}: {why}")
     judge = compose.evaluator(cfg)
     out = _writable(options["out"]) if "out" in options else None
     console = report.console()
@@ -54,17 +59,15 @@ def verify(words: list[str], overrides: list[str]) -> int:
     (word,) = _words(words, "verify COMMIT (a commit's id, a branch, or a trial of the run)")
     options, rest = keys.own_options(overrides, "format")
     form = one_of("format", options.get("format", "table"), ("table", "json"))
-    with _committed(word, rest) as (cfg, problem, lineage, commit_place):
-        trial = lineage.trial_at(commit_place.trial, commit_place.commit)
+    with _committed(word, rest) as (cfg, problem, lineage, found):
+        trial = lineage.trial_at(found.trial, found.commit)
         if trial.evaluation is None or trial.kernel is None:
-            raise ConfigError(
-                f"commit {commit_place.commit[:12]} of {commit_place.branch} holds no verdict; name a later one"
-            )
+            raise ConfigError(f"commit {found.commit[:12]} of {found.branch} holds no verdict; name a later one")
         known = {other.id: other for other in lineage.all_trials()}
     rivals = tuple(known[row.id] for row in trial.evaluation.evidence.against if row.id in known)
     scale = Scale.from_trials({**known, trial.id: trial}.values())
     said = {rival.id: ratio for rival in rivals if (ratio := scale.ratio(trial.id, rival.id))}
-    what, record = f"{commit_place.branch} ({commit_place.commit[:12]})", trial.evaluation
+    what, record = f"{found.branch} ({found.commit[:12]})", trial.evaluation
     judge = compose.evaluator(cfg)
     tried: list[comparison.Agreement] = []
     while not tried or (len(tried) < _ATTEMPTS and not tried[-1].holds):
@@ -79,9 +82,9 @@ def verify(words: list[str], overrides: list[str]) -> int:
     agreement = next((each for each in tried if each.holds), None)
     agreement = agreement or next((each for each in tried if each.holds is None), tried[-1])
     if form == "json":  # what a person reads went to stderr
-        found = {"what": what, "holds": agreement.holds, "why": agreement.why, "judgements": len(tried)}
+        answer = {"what": what, "holds": agreement.holds, "why": agreement.why, "judgements": len(tried)}
         rows = [dict(zip(("figure", "on_record", "now", "remark"), row, strict=False)) for row in agreement.rows]
-        sys.stdout.write(json.dumps({**found, "rows": rows}, indent=1, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps({**answer, "rows": rows}, indent=1, ensure_ascii=False) + "\n")
     return _conclude(console, agreement, tried)
 
 
@@ -100,20 +103,16 @@ def approve(words: list[str], overrides: list[str]) -> int:
     (word,) = _words(words, 'approve COMMIT (a commit\'s id, a branch, or a trial of the run) [note="..."]')
     options, rest = keys.own_options(overrides, "note", "sign", "force")
     sign, force = (boolean(name, options.get(name, "false")) for name in ("sign", "force"))
-    with _committed(word, rest) as (cfg, problem, lineage, commit_place):
+    with _committed(word, rest) as (cfg, problem, lineage, found):
         expect(lineage, judging.current_key(problem, compose.evaluator(cfg)))
-        trial = next((trial for trial in lineage.all_trials() if trial.id == commit_place.trial), None)
+        trial = next((trial for trial in lineage.all_trials() if trial.id == found.trial), None)
         if trial is None:
-            raise ConfigError(
-                f"{commit_place.branch} holds no trial that can be read; `lineage` lists the run's trials"
-            )
-        named = lineage.trial_at(commit_place.trial, commit_place.commit)
+            raise ConfigError(f"{found.branch} holds no trial that can be read; `lineage` lists the run's trials")
+        named = lineage.trial_at(found.trial, found.commit)
         if named.kernel != trial.kernel:
-            raise ConfigError(
-                f"{commit_place.branch} holds another kernel since commit {commit_place.commit[:12]}; name the branch"
-            )
+            raise ConfigError(f"{found.branch} holds another kernel since commit {found.commit[:12]}; name the branch")
         approval = lineage.approve(trial, options.get("note", ""), sign, force)
-    report.say(report.console(), f"{commit_place.branch}  commit {approval.commit}\n{approval}")
+    report.say(report.console(), f"{found.branch}  commit {approval.commit}\n{approval}")
     return 0
 
 
@@ -129,6 +128,26 @@ def _words(words: list[str], usage: str) -> list[str]:
     if len(words) != 1:
         raise ConfigError(f"it is one word: python -m ksflow {usage}, then key=value")
     return words
+
+
+def _problem_words(file: Path, overrides: list[str]) -> tuple[list[str], str]:
+    """Return words that name the problem of a kernel's file where none is given, and where they come from.
+
+    It is the problem of a folder above the file, of a shipped seed, or of the run whose winner the file is.
+    """
+    if any(word.startswith(("problem=", "problem.")) for word in overrides):
+        return [], ""
+    for folder in file.absolute().parents if file.exists() else ():
+        if (folder / "problem.yaml").is_file():
+            return [f"problem.path={plain_or_quoted(str(folder))}"], f"the problem of {folder}"
+        if folder.parent.resolve() == shipped_path("seeds").resolve() and folder.name in keys.options("problem"):
+            return [f"problem={folder.name}"], "the problem of this seed"
+        store = folder.parent.parent.parent / "lineage.git"
+        if folder.parent.parent.name == "best" and store.is_dir():
+            cfg = compose.compose([f"lineage.path={plain_or_quoted(str(store))}"])
+            with open_lineage(cfg, folder.parent.name, folder.name) as lineage:
+                return recorded_problem(lineage.problem, lineage.made_with), f"the problem of the run in {folder}"
+    return [], ANOTHER_PROBLEM
 
 
 def _writable(name: str) -> Path:
@@ -186,19 +205,19 @@ def _committed(word: str, overrides: list[str]) -> Iterator[tuple[Any, Problem, 
     cfg = compose.compose(overrides)
     problem: Problem = compose.build(cfg.problem)
     with open_lineage(cfg, problem.name) as lineage:
-        commit_place = locate(lineage.store, word, problem.name, str(cfg.run))
-    if commit_place.problem != problem.name:
-        cfg, problem = _other_problem(commit_place, overrides, problem)
-    with open_lineage(cfg, commit_place.problem, commit_place.run) as lineage:
-        yield cfg, problem, lineage, commit_place
+        found = locate(lineage.store, word, problem.name, str(cfg.run))
+    if found.problem != problem.name:
+        cfg, problem = _other_problem(found, overrides, problem)
+    with open_lineage(cfg, found.problem, found.run) as lineage:
+        yield cfg, problem, lineage, found
 
 
-def _other_problem(commit_place: Place, overrides: list[str], problem: Problem) -> tuple[Any, Problem]:
+def _other_problem(found: Place, overrides: list[str], problem: Problem) -> tuple[Any, Problem]:
     if not any(override.startswith(("problem=", "problem.path=")) for override in overrides):
         with suppress(ConfigError):
-            cfg = compose.compose([f"problem={commit_place.problem}", *overrides])
+            cfg = compose.compose([f"problem={found.problem}", *overrides])
             return cfg, compose.build(cfg.problem)
     raise ConfigError(
-        f"{commit_place.branch} is a kernel for {commit_place.problem}, not for {problem.name}; "
-        f"say problem={commit_place.problem}, or problem.path=FOLDER"
+        f"{found.branch} is a kernel for {found.problem}, not for {problem.name}; "
+        f"say problem={found.problem}, or problem.path=FOLDER"
     )

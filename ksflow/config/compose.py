@@ -62,8 +62,8 @@ _FOLDER = "ksflow.kernels.problem.loader.load"
 _PART_KEY = re.compile(r"[A-Za-z_][\w.]*\.\w+=", re.ASCII)
 
 
-def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> float | None:
-    """Run `job` on the composed configuration, once or as a sweep; its value when run once."""
+def launch(job: Callable[[DictConfig], float], arguments: list[str]) -> None:
+    """Run `job` on the composed configuration, once or as a sweep, whose sweeper is told what each job returns."""
     _interrupted.clear()
     _going_on.clear()
     _check_flags(arguments)
@@ -79,11 +79,10 @@ def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> f
     sys.path.insert(0, os.getcwd())
     os.environ[sweep.ARGUMENTS] = "\n".join(arguments)
     sys.argv = ["ksflow", *map(_free_key, _flags_first(arguments))]
-    results: list[float | None] = []
     failures: list[KsflowError] = []
 
     def task(cfg: DictConfig) -> float | None:
-        return _run(job, cfg, results, failures)  # all else here would have to travel to a launcher's processes
+        return _run(job, cfg, failures)  # all else here would have to travel to a launcher's processes
 
     if _OLD and not any(word.startswith(("hydra.mode", "-c", "--conf")) for word in arguments):
         # it would compose all of it once more, to see that no `hydra.mode` is set
@@ -101,21 +100,16 @@ def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> f
         HydraConfig.instance().cfg = None  # what this process composes next is no member of a sweep
     if failures:
         raise failures[0]
-    return results[-1] if len(results) == 1 else None
 
 
-def _run(
-    job: Callable[[DictConfig], float | None], cfg: DictConfig, results: list[float | None], failures: list[KsflowError]
-) -> float | None:
+def _run(job: Callable[[DictConfig], float], cfg: DictConfig, failures: list[KsflowError]) -> float | None:
     """The job, once or as a member of a sweep; what it is worth."""
     member = sweep.member()
     if member and (summary := member.read_summary()):
         if not _going_on.is_set():
             _going_on.set()
-            message = (
-                f"the sweep goes on: {pluralize(member.number_finished(), 'member')} finished before, not run again"
-            )
-            report.say(report.console(stderr=True), message)
+            before = pluralize(member.number_finished(), "member")
+            report.say(report.console(stderr=True), f"the sweep goes on: {before} finished before, not run again")
         return float(summary["score_us"])
     if _interrupted.is_set():
         return math.inf
@@ -123,12 +117,12 @@ def _run(
         _share(cfg, HydraConfig.get())
         keys.check(cfg, HydraConfig.get().overrides.task)
         _set_cores(cfg)
-        results.append(job(cfg))
+        score = job(cfg)
     except (KsflowError, HydraException, OmegaConfBaseException) as caught:
         return _failed(caught if isinstance(caught, KsflowError) else _explain(caught), failures)
     if member and not _interrupted.is_set():
         member.finish()
-    return results[-1]
+    return score
 
 
 def _failed(error: KsflowError, failures: list[KsflowError]) -> float | None:
@@ -213,8 +207,12 @@ def evaluator(cfg: DictConfig) -> Evaluator:
 
 def typed_problem(problem: Problem) -> str:
     """What a user types to name the problem of this run, in a shell: the words that it was named with."""
-    words = [item for item in _words() if item.partition("=")[0].partition(".")[0] == "problem"]
-    return shlex.join(words) or f"problem={problem.name}"
+    return shlex.join(problem_words()) or f"problem={problem.name}"
+
+
+def problem_words() -> list[str]:
+    """Return the words of this job that name its problem; empty where it is the default one."""
+    return [item for item in _words() if item.partition("=")[0].partition(".")[0] == "problem"]
 
 
 def _words() -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from ksflow.config import compose
+from ksflow.config.warm_start import WarmStart, warm_start
 from ksflow.errors import ConfigError
 from ksflow.kernels.problem.loader import kernel_file
 from ksflow.lineage import Lineage
@@ -40,7 +41,7 @@ class Parts:
     recorded: RecordedRun | None
     profiler: Callable[[], Evaluator] | None
     """Builds the evaluator with hardware counters, where the device has them."""
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[str, ...]
     """Lines for the terminal on what the run starts with."""
 
     def run(self, *listeners: Callable[[Event, Run], None]) -> Run:
@@ -78,6 +79,10 @@ def parts(cfg: DictConfig, driven: bool = False) -> Iterator[Parts]:
         opened.callback(lineage.close)
         no_other(problem, lineage)
         target: Target = compose.build(cfg.target)
+        start = WarmStart()
+        if cfg.inherit:
+            here = judging.current_key(problem, evaluate).target
+            start = warm_start(compose.build(cfg.lineage), str(cfg.inherit), problem, target, here, lineage.run)
         select, design, write, digest = (_from_outside,) * 4 if driven else stages(cfg)
         yield Parts(
             problem,
@@ -85,13 +90,14 @@ def parts(cfg: DictConfig, driven: bool = False) -> Iterator[Parts]:
             lineage,
             Stages(select, design, write, evaluate, digest),
             compose.build(cfg.loop),
-            _seeds(cfg, problem),
-            tuple(compose.build(cfg.knowledge)(target=target, problem=problem.name)),
+            (*_seeds(cfg, problem), *start.seeds),
+            (*compose.build(cfg.knowledge)(target=target, problem=problem.name), *start.notes),
             compose.settings(cfg, places(problem)),
             () if driven else tuple(compose.models(cfg)),
             tracker,
             recorded,
             profiler if target.kind == "gpu" and evaluate.profiles else None,
+            start.said,
         )
 
 

@@ -25,18 +25,11 @@ FILES = {files}
 SPEC = {spec}
 install(globals(), {format!r}, FILES, SPEC)
 '''
-ACCUMULATE = "bfloat16"
-"""The arithmetic that a problem asks for: no format says it, and their bounds are wide."""
+ACCUMULATE = "bfloat16"  # the arithmetic to ask for: no format says it, and their bounds are wide
 _TIMEOUT_S = 600.0
-_SMALLER = {
-    "gpumode": "problem.cap=N",
-    "kernelbench": "problem.cap=N",
-    "flashinfer": "problem.cap=N",
-    "kernel": "problem.cases=[...]",
-}
+_SMALLER = dict.fromkeys(("gpumode", "kernelbench", "flashinfer"), "problem.cap=N") | {"kernel": "problem.cases=[...]"}
 """Format -> what asks for smaller cases."""
 CUT = "sizes are cut to"
-UNCOMPILED = "torch.compile as a second baseline: problem.compile=true has it"
 _HINTS = {
     "Invalid scaling configuration": "torch multiplies NVFP4 only on GPUs that have it (Blackwell): read and judge it "
     "on a machine with one",
@@ -47,24 +40,19 @@ _HINTS = {
     "No module named": "install that package where the problem is read and judged",
 }
 """What a failure says -> what would help."""
-_EMULATED_BYTES = 1 << 20
-"""Inputs and outputs up to which an emulator is given a case."""
-_VERSION = 8
-"""Of what is kept of a description."""
-_COPIES = 8
-"""Of a case's tensors, that a judge may hold at once."""
+_EMULATED_BYTES = 1 << 20  # inputs and outputs up to which an emulator is given a case
+_VERSION = 8  # of what is kept of a description
+_COPIES = 8  # of a case's tensors, that a judge may hold at once
 
 
 @dataclass(frozen=True)
 class CaseBudget:
     """What a machine may spend on a case. On CPUs sizes above a cap are cut to it; a GPU takes them as they are."""
 
-    memory_mb: int = 2048
-    """Of a case's inputs and outputs."""
+    memory_mb: int = 2048  # of a case's inputs and outputs
     generate_s: float = 2.5
     run_s: float = 1.0
-    total_s: float = 6.0
-    """Of all cases together: each is made and run many times."""
+    total_s: float = 6.0  # of all cases together: each is made and run many times
 
 
 _ON_GPU = CaseBudget(generate_s=60.0, run_s=60.0, total_s=600.0)
@@ -76,8 +64,8 @@ class CaseSet:
 
     cap: int | None
     cases: list[Json]
-    merged: Sequence[str]
-    """Sizes that differ in the problem and are the same here, in words."""
+    merged: Sequence[str]  # sizes that differ in the problem and are the same here, in words
+    key: str  # what another set with the same sizes has, too
 
 
 @dataclass(frozen=True)
@@ -87,33 +75,24 @@ class ParsedProblem:
     name: str
     title: str
     statement: str
-    format: str
-    """The folder of this room whose `runtime` runs it."""
-    files: Mapping[str, str]
-    """As they are."""
-    spec: Json
-    """What the runtime needs to know beside the files."""
-    tests: Sequence[SeededParams]
-    """Cases that are checked; empty: the benchmarks."""
+    format: str  # the folder of this room whose `runtime` runs it
+    files: Mapping[str, str]  # as they are
+    spec: Json  # what the runtime needs to know beside the files
+    tests: Sequence[SeededParams]  # cases that are checked; empty: the benchmarks
     benchmarks: Sequence[SeededParams]
     listing: str
     called: str
     origin: Json
-    support: Mapping[str, str] = field(default_factory=dict)
-    """Files that a candidate may import."""
+    support: Mapping[str, str] = field(default_factory=dict)  # files that a candidate may import
     score: str = "geomean"
     limits: Limits = field(default_factory=lambda: Limits(120.0, 180.0, 180.0, 16384))
     seeds: tuple[Seed, ...] = ()
     good: tuple[Seed, ...] = ()
     bad: tuple[Seed, ...] = ()
-    arg_names: tuple[str, ...] = ()
-    """Where the format has them."""
-    optional: str = ""
-    """A parameter that a case's name has only where it takes that to tell two apart."""
+    arg_names: tuple[str, ...] = ()  # where the format has them
+    optional: str = ""  # a parameter that a case's name has only where it takes that to tell two apart
     languages: tuple[str, ...] = ("python", "triton", "cpp", "cuda", "hip")
-    """Those that the format takes, before target and arguments narrow them down."""
-    fixed: Sequence[int] = ()
-    """Sizes that no cap cuts, which cut ones must not become equal to."""
+    fixed: Sequence[int] = ()  # sizes that no cap cuts, which cut ones must not become equal to
     resize: Callable[[int], tuple[str, Sequence[str]]] | None = None
     """Of a format that cuts in its own way: cap -> (what is the same for the same sizes, what became alike)."""
 
@@ -161,19 +140,19 @@ def assemble(
         for index, (case, row) in enumerate(zip(described.cases, rows, strict=True))
         if row["bytes"] <= _EMULATED_BYTES and any(case["params"] == whole["params"] for whole in chosen.cases)
     ]
-    inferred = []
+    inferred = list(parsed.origin.get("inferred", ()))
     if chosen.cap is not None and params != [dict(whole) for whole, _ in parsed.benchmarks]:
         inferred.append(f"{CUT} {chosen.cap}, batches to a sixteenth of it; problem.cap=null takes them as they are")
         if chosen.merged:
-            inferred.append(
-                "sizes that differ are the same here, so that a kernel which takes one for the other is not noticed: "
-                + "; ".join(chosen.merged)
-            )
+            alike = "sizes that differ are the same here, so that a kernel which takes one for the other is not noticed"
+            inferred.append(f"{alike}: {'; '.join(chosen.merged)}")
     args = _args(parsed.arg_names, first, shown=not absent)
     if same := [arg.name for arg, tensor in zip(args, first, strict=True) if tensor["same"]]:
         inferred.append(f"each of {', '.join(same)} is filled with one value for every seed: a kernel need not read it")
+    origin = {**parsed.origin, "inferred": inferred, "cap": chosen.cap}
     if narrowed := next((row["narrowed"] for row in rows if row["narrowed"]), ""):
-        narrowed = f"the reference answers in float64 and computes in {narrowed}: it knows no more digits than that"
+        known = f"the reference answers in float64 and computes in {narrowed}: it knows no more digits than that"
+        origin["narrowed"] = known
     # of all that could change a verdict or a time, not of where the files lie: checkouts move, machines compare
     spec = {key: value for key, value in parsed.spec.items() if key != "root"}
     identity = [parsed.format, dict(parsed.files), spec, ACCUMULATE, chosen.cases, parsed.score]
@@ -192,9 +171,8 @@ def assemble(
         small=(as_case(described.cases[min(small)[1]]),) if small else (),
         check=Check(accumulate=ACCUMULATE),
         digest=digest(json.dumps(identity, default=str)),
-        origin={**parsed.origin, "inferred": [*parsed.origin.get("inferred", ()), *inferred], "cap": chosen.cap,
-                **({"narrowed": narrowed} if narrowed else {})},
-    )  # fmt: skip
+        origin=origin,
+    )
 
 
 def _largest_fitting(
@@ -226,9 +204,8 @@ def _attempts(
     distinct_sets: dict[str, CaseSet] = {}
     for size in (*CAPS, None):
         cases = _case_set(parsed, size)
-        key = repr(cases.cases) if parsed.resize is None else parsed.resize(size or 0)[0]
-        distinct_sets.pop(key, None)
-        distinct_sets[key] = cases
+        distinct_sets.pop(cases.key, None)
+        distinct_sets[cases.key] = cases
     sets = [*distinct_sets.values()]  # smallest first, none twice
     distinct = [each for each in sets if not each.merged]
     if distinct:  # where sizes become alike, only those before all differ
@@ -239,11 +216,11 @@ def _attempts(
 
 
 def _case_set(parsed: ParsedProblem, cap: int | None) -> CaseSet:
+    cases = build_cases(parsed.tests, parsed.benchmarks, cap, parsed.optional, parsed.fixed)
     if parsed.resize is None:
-        merged: Sequence[str] = merged_sizes((*parsed.tests, *parsed.benchmarks), cap, parsed.fixed)
-    else:
-        merged = parsed.resize(cap or 0)[1]
-    return CaseSet(cap, build_cases(parsed.tests, parsed.benchmarks, cap, parsed.optional, parsed.fixed), merged)
+        return CaseSet(cap, cases, merged_sizes((*parsed.tests, *parsed.benchmarks), cap, parsed.fixed), repr(cases))
+    text, merged = parsed.resize(cap or 0)
+    return CaseSet(cap, cases, merged, text)
 
 
 def _why(parsed: ParsedProblem, tried: Sequence[Sequence[str]], cap: int | str | None) -> str:
@@ -293,6 +270,14 @@ def _args(known: Sequence[str], tensors: Sequence[Json], shown: bool) -> tuple[A
     docs = [f"{tensor['shape']} in the first benchmark" if shown else "" for tensor in tensors]
     rows = zip(names, tensors, docs, strict=True)
     return tuple(Arg(name, row["dtype"], "out" if row["out"] else "in", doc=doc) for name, row, doc in rows)
+
+
+def without_compile(problem: Problem, compiled: bool) -> Problem:
+    """The problem, which says that `torch.compile` is no baseline of it unless it is one."""
+    if compiled:
+        return problem
+    left_out = [*problem.origin["dropped"], "torch.compile as a second baseline: problem.compile=true has it"]
+    return replace(problem, origin={**problem.origin, "dropped": left_out})
 
 
 def as_case(case: Json) -> Case:

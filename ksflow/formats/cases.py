@@ -9,12 +9,10 @@ from ksflow.formats import sizes
 from ksflow.records import Json
 
 Params = Mapping[str, Any]
-SeededParams = tuple[Params, int]
-"""(params, seed) of a case."""
+SeededParams = tuple[Params, int]  # (params, seed) of a case
 CAPS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 1 << 15, 1 << 17, 1 << 20, 1 << 23)
 """Sizes above which a CPU's cases may be cut, smallest first."""
-_LETTERS = 8
-"""Of a parameter that is long and says little."""
+_LETTERS = 8  # of a parameter that is long and says little
 
 
 def parse_cap(cap: int | str | None) -> int | None:

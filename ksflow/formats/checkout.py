@@ -37,9 +37,7 @@ def path_in_checkout(path: Path) -> str:
 
 
 def provenance(folder: Path) -> Json:
-    """Commit and licence of the checkout that a folder is in. Outside of one only a licence file in the folder itself
-    counts: what lies above it may belong to anything.
-    """
+    """Commit and licence of the checkout that a folder is in; outside of one, the licence in the folder itself."""
     above = (folder, *folder.parents)
     root = _checkout(folder)
     inside = above[: above.index(root) + 1] if root else above[:1]

@@ -24,12 +24,11 @@ from ksflow.evaluation.judge.tolerance import AT_RANDOM, is_constant, is_unstead
 from ksflow.evaluation.sandbox.runners.torch_kernel import load_module
 from ksflow.formats.isolated import answer_order
 from ksflow.formats.runtime import as_tuple
+from ksflow.records import Json
 
-Json = dict[str, Any]
 _ALWAYS = (ArithmeticError, AttributeError, ImportError, NameError, NotImplementedError, SystemExit, TypeError)
 """Failures that have nothing to do with how large a case is."""
-_MAKING = 10
-"""How much longer than its inputs the reference itself (a model with its parameters) may take to be made."""
+_MAKING = 10  # how much longer than its inputs the reference, such as a model, may take to be made
 
 
 class _Narrowing(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -19,10 +19,7 @@ class IsolatedFailure(Exception):
 
 
 def run_isolated(module: str, order: Json, timeout_s: float, home: str | None = None) -> Any:
-    """What a module answers to an order, both in JSON; home: a folder that it has to itself, and starts in.
-
-    Raises IsolatedFailure.
-    """
+    """What a module answers to an order, in JSON; home: a folder of its own, to start in. Raises IsolatedFailure."""
     own: dict[str, Any] = {"env": base_environment() | ({"HOME": home} if home else {}), "cwd": home}
     own |= {"encoding": "utf-8", "errors": "replace", "preexec_fn": end_with_this_process(signal.SIGKILL)}
     command, text = [sys.executable, "-P", "-m", module], json.dumps(order)

@@ -1,17 +1,15 @@
 """How a call's tensors lie: what the reference returns, writes, reads and leaves alone, found by running it."""
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
 
 import torch
 
 from ksflow.errors import catch_foreign
 from ksflow.evaluation.judge.tolerance import bits, is_constant, same_bits
 from ksflow.evaluation.sandbox.runners.pytree import TensorLeaf, Tree, flatten_result, pack
+from ksflow.records import Json
 
-_POISON = (0x00, 0x5A)
-"""What is in a tensor before the reference runs, to see whether it reads that."""
-Json = dict[str, Any]
+_POISON = (0x00, 0x5A)  # what is in a tensor before the reference runs, to see whether it reads that
 
 
 class CallLayout:

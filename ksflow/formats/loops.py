@@ -6,7 +6,6 @@ does, such as a loop over elements or a function that is not listed here, is the
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -52,8 +51,7 @@ _REDUCED |= {"mean": _REDUCED["sum"], "min": ("INFINITY", "std::min<double>({0},
 _AS_IT_IS = ("copy", "clone", "contiguous", "astype", "float", "double", "to", "ascontiguousarray", "asarray")
 _UNROLLED = "#pragma GCC unroll UNROLL"
 _TUNABLE = "constexpr int UNROLL = 1;  // tune: 1 2 4 8 | unroll: innermost loops"
-_MOST = 40
-"""Loop nests of a kernel, and operations of an expression."""
+_MOST = 40  # loop nests of a kernel, and operations of an expression
 _TIMEOUT_S = 120.0
 
 
@@ -118,7 +116,7 @@ class Array:
         self.nest, self.shape, self._at, self._cost = nest, tuple(shape), at, cost
 
     ndim = property(lambda self: len(self.shape))
-    T = property(lambda self: self._t())
+    T = property(lambda self: self._transpose())
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -131,6 +129,10 @@ class Array:
     def kept(self) -> "Array":
         """The same in memory of its own."""
         return self.nest.buffer(self.shape, lambda index: [f"double v = {self._at(index)};"])
+
+    def _assign(self, made: "Array") -> None:
+        """Have the nest write another array's elements into this one's."""
+        self.nest.loops(self.shape, lambda index: [f"{self._at(index)} = {made._at(index)};"])
 
     def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **named: Any) -> Any:
         if method not in ("__call__", "reduce") or named.get("out"):
@@ -166,8 +168,12 @@ class Array:
             return _product_of(self.nest, *args)
         if name in ("zeros_like", "empty_like", "ones_like"):
             return Array(self.nest, args[0].shape, lambda index: "1" if name == "ones_like" else "0").kept()
-        if name in ("slice", "unsqueeze", "transpose", "permute", "t", "linear", "sym_size"):
-            return getattr(self, f"_{name}")(*args[1:])
+        if name == "linear":
+            return (self @ args[1].T) + (args[2] if args[2:] else 0.0)
+        if name == "sym_size":
+            return self.shape[args[1]]
+        if name in ("slice", "unsqueeze", "transpose", "permute", "t"):
+            return getattr(self, f"_{'transpose' if name == 't' else name}")(*args[1:])
         raise NotImplementedError(f"it calls {name}")
 
     def _slice(self, axis: int = 0, start: Any = None, end: Any = None, step: int = 1) -> "Array":
@@ -188,15 +194,6 @@ class Array:
             return self._permute(axes[0] if axes and not isinstance(axes[0], int) else axes or places[::-1])
         places[axes[0]], places[axes[1]] = places[axes[1]], places[axes[0]]
         return self._permute(places)
-
-    def _t(self) -> "Array":
-        return self._permute([*range(self.ndim)][::-1])
-
-    def _linear(self, weight: "Array", bias: Any = 0.0) -> Any:
-        return (self @ weight._t()) + bias
-
-    def _sym_size(self, axis: int) -> Size:
-        return self.shape[axis]
 
     def _each(self, formula: str, args: Sequence[Any]) -> "Array":
         parts = [_array(self.nest, one) for one in args]
@@ -277,7 +274,7 @@ class Array:
         self._at, self._cost = given._at, 0
 
     def __neg__(self) -> "Array":
-        return self._each("-({0})", [self])
+        return self._each(_FORMULAS["neg"], [self])
 
     def __matmul__(self, other: Any) -> "Array":
         return _product_of(self.nest, self, other)
@@ -339,8 +336,7 @@ def _offset(index: Sequence[str], steps: Sequence[str]) -> str:
 
 
 def naive(problem: Problem, reference: Path | None = None, isolated: bool = True) -> tuple[str, str]:
-    """A naive C++ kernel for a problem, or "" and why there is none, as the end of a sentence. reference: a person's
-    file, where that is not the problem's own. isolated: run the reference in a process of its own."""
+    """A naive C++ kernel for a problem, or "" and why there is none. reference: a file, if not the problem's own."""
     order = {
         "reference": str(reference or Path(problem.root, "reference.py")),
         "args": [[arg.name, arg.dtype, arg.role] for arg in problem.args],
@@ -394,11 +390,10 @@ def _text(forward: Callable[..., Any], order: Json, shapes: list[Any], at: int, 
         steps = [f"strides[{first + axis}]" for axis in range(len(shape))]
         if order["plain"][index]:
             steps = [_product(shape[axis + 1 :]) for axis in range(len(shape))]
-        arrays.append(Array(nest, shape, partial(_element, name, steps)))
+        arrays.append(_argument(nest, name, shape, steps))
         first += len(shape)
     for out, result in zip(arrays[count:], _several(forward(*arrays[:count])), strict=True):
-        made = _array(nest, result)
-        nest.loops(out.shape, partial(_assigned, out, made))
+        out._assign(_array(nest, result))
         nest.count += 1
     body = "\n".join(f"  {line}" for line in nest.lines)
     heads = "".join(f"#include <{name}>\n" for name in ("algorithm", "cmath", "cstdint", "vector"))
@@ -406,12 +401,8 @@ def _text(forward: Callable[..., Any], order: Json, shapes: list[Any], at: int, 
     return f"{head}\n{order['signature']} {{\n{body}\n}}\n"
 
 
-def _element(name: str, steps: Sequence[str], index: Sequence[str]) -> str:
-    return f"{name}[{_offset(index, steps)}]"
-
-
-def _assigned(out: Array, made: Array, index: Sequence[str]) -> list[str]:
-    return [f"{out._at(index)} = {made._at(index)};"]
+def _argument(nest: Nest, name: str, shape: Sequence[Size], steps: Sequence[str]) -> Array:
+    return Array(nest, shape, lambda index: f"{name}[{_offset(index, steps)}]")
 
 
 def _named(axis: int, shapes: list[tuple[int, ...]], order: Json) -> str:

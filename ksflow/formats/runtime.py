@@ -5,7 +5,6 @@ Not covered: arguments that are constants for one seed and others for the next; 
 
 import contextlib
 import importlib
-import importlib.util
 import inspect
 import sys
 import warnings
@@ -32,13 +31,12 @@ from ksflow.evaluation.sandbox.runners.pytree import (
     pack,
     unpack,
 )
+from ksflow.evaluation.sandbox.runners.torch_kernel import load_module
 from ksflow.formats.layout import CallLayout
-from ksflow.records import Check, check_inside
+from ksflow.records import Check, Json, check_inside
 
-_SPREAD = 0.5
-"""What a format keeps the same for all seeds is multiplied by at least so much, and at most by one."""
+_SPREAD = 0.5  # what is the same for all seeds is multiplied by at least so much, and at most by one
 _TINY = 0.02
-Json = dict[str, Any]
 Params = Mapping[str, Any]
 
 
@@ -58,27 +56,18 @@ class SourceFiles:
 
     def load(self, name: str) -> ModuleType:
         """The module in a file, by the name that the others import it by. `cuda` may not be here: it need not be."""
-        stem = Path(name).stem
-        spec = importlib.util.spec_from_file_location(stem, self.folder / name)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        setattr(module, HIDDEN, True)
-        sys.modules[stem] = module
         with cuda_means("cuda" if torch.cuda.is_available() else "cpu"):
-            spec.loader.exec_module(module)
+            module = load_module(Path(name).stem, self.folder / name)
+        setattr(module, HIDDEN, True)
         return module
 
 
 class Task:
     """A problem as its format runs it. `inputs`, `answer`, `objection` run with `cuda` meaning the judge's device."""
 
-    own_check = False
-    """Whether `objection` decides what is right; else `tolerance` does."""
-    selects = False
-    """Whether the last result may be indices of the values before it, where others are as good for equal values."""
-    forbidden: Sequence[str] = ()
-    """Words that upstream refuses in a kernel's text."""
+    own_check = False  # whether `objection` decides what is right; else `tolerance` does
+    selects = False  # whether the last result may be indices of the values before it, any of equal ones
+    forbidden: Sequence[str] = ()  # words that upstream refuses in a kernel's text
 
     def call_spec(self, params: Params) -> Json:
         """How a candidate is called: `entry`, and what else `sandbox.foreign` reads that is no tensor's place."""
@@ -108,8 +97,7 @@ class ImportedReference:
         self.task = task
         self._layouts: dict[str, tuple[list[int], list[Any], Json]] = {}
         """Case -> which tensors of its arguments are inputs, what outputs are like, the binding."""
-        self._shapes: dict[str, Tree] = {}
-        """What was packed -> the trees, with the types that a box does not have."""
+        self._shapes: dict[str, Tree] = {}  # packed -> the trees, with the types that a box does not have
         self._device = "cpu"
 
     def generate_input(self, seed: int, device: str = "cpu", **params: Any) -> Flat:
@@ -244,8 +232,7 @@ def accepts(function: Callable[..., Any], name: str) -> bool:
 
 
 def vary_contents(leaf: torch.Tensor) -> torch.Tensor:
-    """Other contents that are as good: no sign, no zero and no symmetry of the last two dimensions changes. Of a tensor
-    that is zero everywhere, such as a bias, a kernel has to read something: small positive numbers."""
+    """Other contents that are as good, with the same signs, zeros, symmetry; all zeros become small positive ones."""
     if not leaf.is_floating_point():  # none is smaller or larger, and none comes twice where none did
         flat = leaf.reshape(-1)
         if leaf.dtype is torch.bool or bool((flat.sort().values.diff() != 0).all()):

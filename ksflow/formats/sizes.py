@@ -1,7 +1,5 @@
 """Sizes that a source names at its top level, and the same source with smaller ones. The source is parsed, never run.
 
-`batch_size = 8192 * 2` names one; what is computed from names follows by itself.
-
 Cutting keeps sizes apart that were apart: were all of them simply bounded by the same number, a kernel that takes one
 dimension for another would be right at the sizes that are judged and wrong at those that were asked for.
 """
@@ -13,24 +11,17 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-VERSION = 2
-"""Of what a cap makes of sizes: raised where the same cap cuts otherwise, and verdicts from before do not compare."""
-Edit = Sequence[Any]
-"""[first byte, end, value, name]: a whole number, which a cap may lower."""
-_BATCH = re.compile(r"batch|^bs$|^b$", re.IGNORECASE)
-"""Names of sizes that say how often the same work is done."""
-_BATCHES = 16
-"""By how much lower a batch is capped: it is cut first, which changes least of what is computed."""
+VERSION = 2  # raised where the same cap cuts otherwise, and verdicts from before do not compare
+Edit = Sequence[Any]  # [first byte, end, value, name]: a whole number, which a cap may lower
+_BATCH = re.compile(r"batch|^bs$|^b$", re.IGNORECASE)  # names of sizes that say how often the same work is done
+_BATCHES = 16  # by how much lower a batch is capped: it is cut first, which changes least of what is computed
 _LEAST_BATCH = 2
-_LEAST = 4
-"""No size is made smaller than this, and none is cut that is not above it."""
-_KEPT = 8
-"""Numbers up to this one are kernel sizes, strides, heads and groups more often than sizes."""
+_LEAST = 4  # no size is made smaller than this, and none is cut that is not above it
+_KEPT = 8  # numbers up to this one are kernel sizes, strides, heads and groups more often than sizes
 _LOSSES = (4.0, 2.0, 1.2)
 """A size may be made smaller than it has to be by these factors, where it then still divides what it divided: the first
 that leaves room for all."""
-_DIVIDERS = 16
-"""Numbers up to this one are taken for what sizes are divided by."""
+_DIVIDERS = 16  # numbers up to this one are taken for what sizes are divided by
 _MAKERS = ("get_inputs", "get_init_inputs")
 _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -77,32 +68,22 @@ def edits(source: str) -> list[Edit]:
     return sorted(places, key=lambda edit: int(edit[0]))
 
 
-def resize_source(source: str, edits: Sequence[Edit], cap: int) -> str:
-    """The source after the edits, with whole numbers cut by a cap as `cut_sizes` does it; 0 leaves them as they are."""
-    body = source.encode()
-    for (begin, end, before, _), value in reversed([*zip(edits, _cut_numbers(source, edits, cap)[1], strict=True)]):
-        if value != before:
-            body = body[:begin] + str(value).encode() + body[end:]
-    return body.decode()
-
-
-def merged_sizes(source: str, edits: Sequence[Edit], cap: int) -> list[str]:
-    """Of sizes that differ in the source and are the same under a cap, in words: `K and M are 16`."""
-    return describe_merged(*_cut_numbers(source, edits, cap))
-
-
-def _cut_numbers(source: str, edits: Sequence[Edit], cap: int) -> tuple[list[tuple[str, int]], list[int]]:
-    """The whole numbers with their names, and what they become under a cap; 0 leaves them as they are.
-
-    Numbers above 1 that what makes the inputs has stay.
+def resize_source(source: str, edits: Sequence[Edit], cap: int) -> tuple[str, list[str]]:
+    """The source with whole numbers cut by a cap as `cut_sizes` does it, and which sizes became the same, in words:
+    `K and M are 16`. 0 leaves all as they are; numbers above 1 that what makes the inputs has stay.
     """
-    numbers = [(name, value) for _, _, value, name in edits]
     if not cap:
-        return numbers, [value for _, value in numbers]
+        return source, []
     makers = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name in _MAKERS]
     nodes = (node for maker in makers for node in ast.walk(maker))
     fixed = {node.value for node in nodes if isinstance(node, ast.Constant) and type(node.value) is int}
-    return numbers, cut_sizes(numbers, cap, {number for number in fixed if number > 1})
+    numbers = [(name, value) for _, _, value, name in edits]
+    smaller = cut_sizes(numbers, cap, {number for number in fixed if number > 1})
+    body = source.encode()
+    for (begin, end, before, _), value in reversed([*zip(edits, smaller, strict=True)]):
+        if value != before:
+            body = body[:begin] + str(value).encode() + body[end:]
+    return body.decode(), describe_merged(numbers, smaller)
 
 
 def describe_merged(before: Sequence[tuple[str, int]], after: Sequence[int]) -> list[str]:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ksflow import home
-from ksflow.errors import ConfigError, LineageError, reaching
+from ksflow.errors import LineageError, boolean, reaching
 from ksflow.records import Evaluation, Kept, Kernel, Key, digest, schema
 
 
@@ -72,9 +72,7 @@ class Cache:
 
 def evaluation_cache(enabled: object) -> Cache | None:
     """Where verdicts are kept, unless `cache=false`. ConfigError where that is neither true nor false."""
-    if not isinstance(enabled, bool):
-        raise ConfigError(f"cache={enabled}; valid: true, false")
-    return Cache(home.cache("evaluations")) if enabled else None
+    return Cache(home.cache("evaluations")) if boolean("cache", str(enabled)) else None
 
 
 def _name(kernel: Kernel, key: Key) -> str:

@@ -1,6 +1,6 @@
 """Git's own processes, each with a deadline, and the repository they work in.
 
-Those that read are kept alive. A lineage's repository is found here, made whole, told from
+One that reads is kept alive. A lineage's repository is found here, made whole, told from
 other folders, and set up as the store needs it.
 """
 
@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,6 @@ from ksflow.lineage.refs import Ref
 _UPKEEP = {"repack", "pack-refs", "pack-objects"}
 """Git commands that leave the processor to whoever wants it."""
 _UPKEEP_S = 7200.0
-_HELPERS = {"cat_file_all": "batch", "cat_file_header": "batch_check"}
-"""Process that is kept alive -> the option of `git cat-file` that it has."""
 _KEEPS_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(1 << 28), "MALLOC_TOP_PAD_": str(1 << 24)}
 """For glibc: what packs does not give its memory back after each object, which cost a quarter of its CPU."""
 
@@ -58,7 +56,7 @@ class Git(git.Git):
     """
 
     patience_s = 600.0
-    """For a command, and for each answer of those that are kept alive; upkeep has two hours."""
+    """For a command, and for each answer of the one that is kept alive; upkeep has two hours."""
 
     def __init__(self, working_dir: Any = None) -> None:
         super().__init__(working_dir)
@@ -77,65 +75,45 @@ class Git(git.Git):
         return super().execute(command, *arguments, start_new_session=alone, **options)
 
     def clear_cache(self) -> Any:
-        """End the processes that are kept alive, whatever state they are in: they only read."""
-        for helper in filter(None, (self.cat_file_all, self.cat_file_header)):
-            if helper.proc is not None:
-                helper.proc.kill()
+        """End the process that is kept alive, whatever state it is in: it only reads."""
+        if self.cat_file_all and self.cat_file_all.proc is not None:
+            self.cat_file_all.proc.kill()
         return super().clear_cache()
 
-    def get_object_header(self, ref: str | bytes) -> Any:
-        """An object's id, type and size. GitCommandError where the process that answers dies twice."""
-        return self._answer("cat_file_header", super().get_object_header, ref)
-
     def get_object_data(self, ref: str | bytes) -> Any:
-        """An object's id, type, size and bytes. GitCommandError where the process that answers dies twice."""
-        return self._answer("cat_file_all", super().get_object_data, ref)
+        """An object's id, type, size and bytes, of a process that is kept alive; where it has died, a new one is asked.
 
-    def _answer(self, helper: str, ask: Callable[[str | bytes], Any], ref: str | bytes) -> Any:
-        """What a process says that is kept alive; where it has died, a new one is asked.
-
-        One that was interrupted is not asked again: half of the answer may be in the pipe.
+        One that was interrupted is not asked again: half of the answer may be in the pipe. GitCommandError where the
+        process dies twice, LineageError after `patience_s`.
         """
-        try:
+        for _ in range(2):
+            process: Any = self._get_persistent_cmd("cat_file_all", "cat_file", batch=True).proc
             try:
-                return self._in_time(helper, ask, ref)
-            except BrokenPipeError:
-                self._ended(helper)
-                return self._in_time(helper, ask, ref)
-        except KeyboardInterrupt:
-            self.clear_cache()
-            raise
-        except BrokenPipeError as error:
-            raise self._ended(helper) from error
-
-    def _in_time(self, helper: str, ask: Callable[[str | bytes], Any], ref: str | bytes) -> Any:
-        """An answer whose bytes are all there. BrokenPipeError; LineageError where there is none in time."""
-        process: Any = self._get_persistent_cmd(helper, "cat_file", **{_HELPERS[helper]: True}).proc
-        with killed_after(process, self.patience_s) as watch:
-            try:
-                answer = ask(ref)
-                if len(answer) == 4 and len(answer[3]) < answer[2]:
-                    raise BrokenPipeError
-                return answer
-            except BrokenPipeError as error:
-                if watch.expired:
-                    self._ended(helper)
-                    raise LineageError(
-                        f"git cat-file (process {process.pid}) gave no answer in {watch.seconds:g} s and was ended; "
-                        "look whether the disk of the lineage answers, and run the command again"
-                    ) from error
+                with killed_after(process, self.patience_s) as watch:
+                    answer = super().get_object_data(ref)
+                if len(answer[3]) == answer[2]:  # all bytes are there
+                    return answer
+            except KeyboardInterrupt:
+                self.clear_cache()
                 raise
+            except BrokenPipeError:
+                pass
+            error = self._ended(process)
+            if watch.expired:
+                raise LineageError(
+                    f"git cat-file (process {process.pid}) gave no answer in {watch.seconds:g} s and was ended; "
+                    "look whether the disk of the lineage answers, and run the command again"
+                ) from error
+        raise error
 
-    def _ended(self, helper: str) -> git.GitCommandError:
+    def _ended(self, process: Any) -> git.GitCommandError:
         """What is to be said of a process that died over a question; the next question starts another."""
-        process = getattr(self, helper).proc
-        setattr(self, helper, None)
         process.kill()  # what its end of a pipe is closed for; it may have been stopped
-        errors = process.stderr.read()
-        for stream in (process.stdin, process.stdout, process.stderr):
-            with suppress(BrokenPipeError):
-                stream.close()
-        return git.GitCommandError(["git", "cat-file"], process.wait(), errors)
+        error = git.GitCommandError(["git", "cat-file"], process.wait(), process.stderr.read())
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        self.cat_file_all = None  # which closes the other pipes
+        return error
 
     def _parse_object_header(self, header_line: Any) -> Any:
         if not header_line:

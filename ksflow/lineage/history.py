@@ -62,7 +62,6 @@ class Commit(NamedTuple):
     order: Order
     name: str
     """The id of the commit."""
-    tree: str
     date: int
     """Seconds since 1970."""
     text: str
@@ -76,10 +75,10 @@ class Commit(NamedTuple):
 
 def read_commit(store: Store, name: str, kind: CommitKind | None = None) -> Commit:
     """One commit by its id. Raises LineageError."""
-    tree, date, message = store.commit_facts(name)
-    text, step = without_step(message)
+    header = store.header(name)
+    text, step = without_step(header.text)
     session, _, number = step.partition(".")
-    return Commit((int(session), int(number)) if step else (0, 0), name, tree, date, text, kind)
+    return Commit((int(session), int(number)) if step else (0, 0), name, header.date, text, kind)
 
 
 @dataclass(frozen=True)
@@ -128,10 +127,6 @@ class RunHistory:
         known = self.final.by_id
         return tuple(t for t in self.final.trials if t.experiment and (of := base_of(t, known)) and of.id == base)
 
-    def truncate(self, snapshot: RoundSnapshot) -> "RunHistory":
-        """The run as far as it had come when that round began: no later outcome can be asked for."""
-        return replace(self, final=snapshot.population)
-
 
 class RunReader:
     """Walks the commits of one run; `rounds`, `key`, `notes` and `population` are what it has met so far.
@@ -159,7 +154,11 @@ class RunReader:
         """The commits of some kinds, in order. Raises LineageError."""
         commits: list[Commit] = []
         for kind in kinds:
-            commits += self._trial_commits() if kind is CommitKind.TRIALS else self._chain(kind)
+            if kind is CommitKind.TRIALS:
+                commits += self._trial_commits()
+            else:
+                names = reversed(self.store.history(f"refs/ksflow/{self.problem}/{self.run}/{kind.value}"))
+                commits += [read_commit(self.store, name, kind) for name in names]
         return sorted(commits, key=lambda commit: commit.order)
 
     def read(self) -> "RunReader":
@@ -185,10 +184,6 @@ class RunReader:
         return Population(
             tuple(trial for trial in trials if not trial.stale), tuple(trial for trial in trials if trial.stale)
         )
-
-    def _chain(self, kind: CommitKind) -> Iterator[Commit]:
-        for name in reversed(self.store.history(f"refs/ksflow/{self.problem}/{self.run}/{kind.value}")):
-            yield read_commit(self.store, name, kind)
 
     def _trial_commits(self) -> Iterator[Commit]:
         """Of every branch the commits that are about its own trial, without annotations."""
@@ -261,7 +256,7 @@ class RecordedRun:
     def __init__(self, open_lineage: Callable[[], Lineage], name: str) -> None:
         self._open, self._name = open_lineage, name
         self.session = 0
-        self.anew = False
+        self.judges_anew = False
         """Whether the session's kernels are judged anew."""
         with closing(self._open()) as lineage:
             commits = [read_commit(lineage.store, commit) for commit in lineage.store.history(*lineage.prefixes)]
@@ -279,7 +274,7 @@ class RecordedRun:
 
         anew: its kernels are judged anew, and what is written comes as it comes; else in the order in which it came.
         """
-        self.anew, (settings, initial_notes) = anew, self._settings(session)
+        self.judges_anew, (settings, initial_notes) = anew, self._settings(session)
         commits = self._commits(session)
         if not anew and [commit.order[1] for commit in commits] != list(range(1, len(commits) + 1)):
             raise ConfigError(

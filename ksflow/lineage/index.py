@@ -199,11 +199,10 @@ class RunIndex:
 
     def grow_rounds(self, before: str, commit: str, step: RoundStep, plan: Plan | None) -> None:
         """Take in a commit that this process has put on top of another; what others put below it meanwhile, too."""
-        if before == self._rounds_read:
-            self._rounds_read = commit
-            self._take_step(step, plan)
-        else:
-            self.read_rounds()
+        if before != self._rounds_read:
+            return self.read_rounds()
+        self._rounds_read = commit
+        return self._take_step(step, plan)
 
     def _take_step(self, step: RoundStep, plan: Plan | None) -> None:
         self._decisions.take(step, plan)
@@ -217,18 +216,12 @@ class RunIndex:
         undone: dict[str, Trial] = {}
         for name, commit in self.open.items():
             if name not in self.at and name not in self.unread:
-                undone |= self._planned(name, commit)
+                try:
+                    trials: tuple[Trial, ...] = schema.load("trials", self._store.read(f"{commit}:trials.json"), tuple)
+                    undone |= {trial.id: trial for trial in trials if trial.id == name}
+                except LineageError as error:
+                    self._pass_over(name, commit, f"{self._opened}{name} passed over, nobody will write it: {error}")
         return undone | self._unfinished
-
-    def _planned(self, name: str, commit: str) -> dict[str, Trial]:
-        """The experiment that was given an id; none where it cannot be read, which is logged once."""
-        try:
-            data = self._store.read(f"{commit}:trials.json")
-            trials: tuple[Trial, ...] = schema.load("trials", data, tuple)
-        except LineageError as error:
-            self._pass_over(name, commit, f"{self._opened}{name} passed over, nobody will write it: {error}")
-            return {}
-        return {trial.id: trial for trial in trials if trial.id == name}
 
 
 def is_finished(trial: Trial) -> bool:
@@ -249,7 +242,8 @@ class Refs:
         """Ref -> its commit, where that may be another one than last time; an empty text where it is gone."""
         before, packed_before = self._loose, self._packed
         loose = self._loose = dict(self._read_loose())  # first: a ref is packed, then its file goes
-        packed = self._packed = self._read_packed()
+        reftable = (self._store.path / "reftable").exists()
+        packed = self._packed = self._store.refs(*self._prefixes) if reftable else self._rows.read()
         names = {name for name, (_, commit) in loose.items() if before.get(name, (None, ""))[1] != commit}
         names |= before.keys() - loose.keys()
         if packed is not packed_before:
@@ -291,7 +285,3 @@ class Refs:
         except (FileNotFoundError, IsADirectoryError):
             return None
         return text if re.fullmatch("[0-9a-f]{40}", text) else self._store.odd_ref(name)
-
-    def _read_packed(self) -> Mapping[str, str]:
-        """Packed ref -> its commit; the same mapping as last time where the file is the same."""
-        return self._store.refs(*self._prefixes) if (self._store.path / "reftable").exists() else self._rows.read()

@@ -137,8 +137,7 @@ class Lineage(TrialLog):
         """
         if self.in_use:
             raise LineageError(f"{self.problem}/{self.run} is in use: end the process that works on it first")
-        tags = f"refs/tags/approved/{self.problem}/{self.run}/"
-        refs = self.store.refs(self._heads, self._side, tags)
+        refs = self._all_refs()
         changes = [(name, ZERO, commit) for name, commit in refs.items()]
         if run:
             before, after = f"/{self.problem}/{self.run}/", f"/{self.problem}/{run}/"
@@ -151,8 +150,10 @@ class Lineage(TrialLog):
 
     def bundle(self, file: Path) -> None:
         """Write the run's refs and all their history to a file that `git clone` and `git fetch` read. LineageError."""
-        tags = f"refs/tags/approved/{self.problem}/{self.run}/"
-        self.store.bundle(file, self.store.refs(self._heads, self._side, tags))
+        self.store.bundle(file, self._all_refs())
+
+    def _all_refs(self) -> dict[str, str]:
+        return self.store.refs(self._heads, self._side, f"refs/tags/approved/{self.problem}/{self.run}/")
 
     def commit_of(self, trial: str) -> str:
         """The commit of a trial's newest verdict, or of its kernel."""
@@ -191,12 +192,12 @@ class Lineage(TrialLog):
     def approvals(self) -> dict[str, Approval]:
         """Trial id -> what a person said of it."""
         prefix, approvals = f"approved/{self.problem}/{self.run}/", {}
-        for tag in self.store.tags(prefix):
-            name = tag.name.removeprefix(prefix)
-            note = " ".join(line.strip() for line in tag.body.splitlines() if line.startswith("    "))
+        for tag, commit, by, date, body in self.store.tags(prefix):
+            name = tag.removeprefix(prefix)
+            note = " ".join(line.strip() for line in body.splitlines() if line.startswith("    "))
             head = self.store.ref(f"{self._heads}{name}")
-            current = head is not None and tag.commit in (head, self._index.branches.judged_commit(head))
-            approvals[name] = Approval(tag.by, note, tag.commit, tag.date, current)
+            current = head is not None and commit in (head, self._index.branches.judged_commit(head))
+            approvals[name] = Approval(by, note, commit, date, current)
         return approvals
 
     @locked
@@ -247,18 +248,15 @@ class Lineage(TrialLog):
         """When the newest session was opened, in seconds since 1970, and the highest id that was used by then; 0 and
         nothing where there was none, or where that is not on record."""
         head = self.store.ref(f"{self._side}sessions")
-        return (self.store.commit_facts(head)[1], self.store.trailer(head, "After")) if head else (0, "")
+        return (self.store.header(head).date, self.store.trailer(head, "After")) if head else (0, "")
 
     @property
     @locked
     def sessions(self) -> tuple[int, ...]:
         """When each session was opened, in seconds since 1970, in their order."""
         head = self.store.ref(f"{self._side}sessions")
-        return (
-            tuple(self.store.commit_facts(name)[1] for name in reversed(self.store.list_ancestors(head)))
-            if head
-            else ()
-        )
+        opened = reversed(self.store.list_ancestors(head)) if head else ()
+        return tuple(self.store.header(name).date for name in opened)
 
     @property
     @locked
@@ -304,7 +302,7 @@ class Lineage(TrialLog):
         heads = {name: self._index.at[name] for name in trials}
         new = [head for head in heads.values() if head not in self._dates]
         with self.store.read_ahead(new):
-            self._dates |= {head: self.store.commit_facts(head)[1] for head in new}
+            self._dates |= {head: self.store.header(head).date for head in new}
         return {name: self._dates[head] for name, head in heads.items()}
 
     @locked
@@ -386,7 +384,7 @@ class Lineage(TrialLog):
         head = self.store.ref(f"{self._side}proofs")
         if head is None:
             return None
-        return schema.load("proof", self.store.read(f"{head}:proof.json"), Proof), self.store.commit_facts(head)[1]
+        return schema.load("proof", self.store.read(f"{head}:proof.json"), Proof), self.store.header(head).date
 
     @locked
     def learn(
@@ -420,7 +418,6 @@ class Lineage(TrialLog):
     @locked
     def close(self) -> None:
         """Pack, and end git's helper processes."""
-        self._closed = True
         with suppress(LineageError):  # packing is a comfort; whatever is wrong was said by the read that met it
             self.store.maintain(force=True)
         self.store.close()

@@ -58,19 +58,14 @@ def clear_lock(lock: Path, repository: Path) -> None:
     while seen and (now := _identity(lock)) == seen:
         age = max(time.time() - now[1] / 1e9, time.monotonic() - since)
         if age >= _ANY_S or (age >= _UNSEEN_S and not _at_work(lock, repository, now[2])):
-            _remove(lock, age)
+            try:
+                lock.unlink(missing_ok=True)
+            except OSError as error:
+                left = f"{lock} was left behind by a git process that died, and cannot be removed"
+                raise LineageError(f"{left} ({error.strerror}); remove it") from error
+            _LOG.warning("removed %s: a git process that died %.0f s ago had left it behind", lock, age)
             return
         time.sleep(_LOOK_S)
-
-
-def _remove(lock: Path, age: float) -> None:
-    try:
-        lock.unlink(missing_ok=True)
-    except OSError as error:
-        raise LineageError(
-            f"{lock} was left behind by a git process that died, and cannot be removed ({error.strerror}); remove it"
-        ) from error
-    _LOG.warning("removed %s: a git process that died %.0f s ago had left it behind", lock, age)
 
 
 def _identity(lock: Path) -> tuple[int, int, int] | None:

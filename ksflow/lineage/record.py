@@ -41,7 +41,7 @@ _LOG = logging.getLogger("ksflow.lineage")
 def as_commit(store: Store, trial: Trial, label: str) -> tuple[dict[str, bytes | str], str]:
     """A trial's commit: its files (blobs of the kernel's, the records of trial and verdict), and its message."""
     texts = trial.kernel.files if trial.kernel else {}
-    blobs = {name: store.blob(text.encode()) for name, text in texts.items()}
+    blobs = {name: store.write("blob", text.encode()) for name, text in texts.items()}
     kernel = replace(trial.kernel, files=dict(blobs)) if trial.kernel else None
     stored = replace(trial, kernel=kernel, evaluation=None, stale="", failure=redact(trial.failure))
     judged = {"evaluation.json": schema.dump("evaluation", trial.evaluation)} if trial.evaluation else {}
@@ -101,7 +101,7 @@ class Branches:
 
     def _earlier(self, trial: Trial, commit: str) -> Iterator[Trial]:
         """The trial as the commits below one of its branch have it, the newest first."""
-        for before in self.own(trial.id, next(iter(self.store.header(commit)[0]), "")):
+        for before in self.own(trial.id, next(iter(self.store.header(commit).parents), "")):
             yield self.load(trial.id, before)
 
     def own(self, trial: str, commit: str) -> Iterator[str]:
@@ -110,7 +110,7 @@ class Branches:
 
     def judged_commit(self, commit: str) -> str:
         """The commit below the annotations on top of a branch: of its last verdict, or of its kernel."""
-        while self.store.trailer(commit, ANNOTATION) and (parents := self.store.header(commit)[0]):
+        while self.store.trailer(commit, ANNOTATION) and (parents := self.store.header(commit).parents):
             commit = parents[0]
         return commit
 
@@ -204,7 +204,7 @@ def step_of(store: Store, commit: str) -> RoundStep | None:
     entries = store.entries(commit)
     if "round.json" in entries:
         return schema.load("round", store.read(entries["round.json"]), RoundStep)
-    text = store.header(commit)[1]  # from before there was a `round.json`
+    text = store.header(commit).text  # from before there was a `round.json`
     cause, name, base = (trailer(text, key) for key in ("Cause", "Round", "Base"))
     if cause and "trials.json" in entries:
         trials: tuple[Trial, ...] = schema.load("trials", store.read(entries["trials.json"]), tuple)

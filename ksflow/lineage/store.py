@@ -46,14 +46,14 @@ _CHANGED = ("reference already exists", "but expected", "unable to resolve refer
 _LOG = logging.getLogger("ksflow.lineage")
 
 
-class Tag(NamedTuple):
-    """An annotated tag."""
+class Header(NamedTuple):
+    """What a commit says beside its files."""
 
-    name: str
-    commit: str
-    by: str
-    date: str
-    body: str
+    parents: tuple[str, ...]
+    date: int
+    """Seconds since 1970."""
+    text: str
+    """Its message."""
 
 
 class Store:
@@ -74,10 +74,6 @@ class Store:
 
     # -- objects ---------------------------------------------------------------------------------
 
-    def blob(self, data: bytes) -> str:
-        """Write a blob, and return its id."""
-        return self._write("blob", data)
-
     def commit(
         self, files: Mapping[str, bytes | str], parents: Iterable[str], text: str, when: int, refs: Sequence[Ref] = ()
     ) -> str:
@@ -85,16 +81,16 @@ class Store:
 
         A file is bytes, or a blob's id. Empty where a ref was not as expected: then none has moved.
         """
-        blobs = {name: data if isinstance(data, str) else self.blob(data) for name, data in files.items()}
+        blobs = {name: data if isinstance(data, str) else self.write("blob", data) for name, data in files.items()}
         rows = sorted((name.encode(), bytes.fromhex(blob)) for name, blob in blobs.items())
-        tree = self._write("tree", b"".join(b"100644 %b\0%b" % row for row in rows))
+        tree = self.write("tree", b"".join(b"100644 %b\0%b" % row for row in rows))
         lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
         lines += [f"author {_AUTHOR} {when} +0000", f"committer {_AUTHOR} {when} +0000"]
-        commit = self._write("commit", "\n".join([*lines, "", text]).encode())
+        commit = self.write("commit", "\n".join([*lines, "", text]).encode())
         moved = not refs or self.move((name, commit if new == THIS else new, old) for name, new, old in refs)
         return commit if moved else ""
 
-    def _write(self, kind: str, data: bytes) -> str:
+    def write(self, kind: str, data: bytes) -> str:
         """Write an object (`blob`, `tree`, `commit`); its id. LineageError where the disk does not take it."""
         if self._closed:
             raise LineageError(f"{self.path} was closed before this was written")
@@ -177,21 +173,21 @@ class Store:
             data = rest[20:]
         return entries
 
-    def header(self, commit: str) -> tuple[tuple[str, ...], str]:
-        """A commit's parents and message."""
+    def header(self, commit: str) -> Header:
+        """A commit's parents, date and message."""
         head, _, message = self.read(commit).decode(errors="replace").partition("\n\n")
-        parents = [line[7:] for line in head.split("\n") if line.startswith("parent ")]
-        return tuple(parents), message
+        date = re.search(r"^committer .* (\d+) [+-]\d{4}$", head, re.MULTILINE)
+        return Header(tuple(re.findall(r"^parent (\w+)$", head, re.MULTILINE)), int(date[1]) if date else 0, message)
 
     def line(self, commit: str) -> Iterator[str]:
         """A commit, its first parent, that one's, and so on; none where there is no commit."""
         while commit:
             yield commit
-            commit = next(iter(self.header(commit)[0]), "")
+            commit = next(iter(self.header(commit).parents), "")
 
     def trailer(self, commit: str, key: str) -> str:
         """The last such line of a commit's message; empty when there is none."""
-        return trailer(self.header(commit)[1], key)
+        return trailer(self.header(commit).text, key)
 
     def history(self, *prefixes: str) -> list[str]:
         """Every commit below refs that start so (each prefix ends in a slash)."""
@@ -203,12 +199,6 @@ class Store:
     def list_ancestors(self, head: str, before: str = "") -> list[str]:
         """A commit and its ancestors, the newest first; without those of `before`, where that is given."""
         return self._git("rev-list", head, *([f"^{before}"] if before else [])).split()
-
-    def commit_facts(self, commit: str) -> tuple[str, int, str]:
-        """A commit's tree, its date (seconds since 1970) and its message."""
-        head, _, text = self.read(commit).decode(errors="replace").partition("\n\n")
-        match = re.search(r"^tree (\w+)$.*^committer .* (\d+) [+-]\d{4}$", head, re.MULTILINE | re.DOTALL)
-        return (match[1], int(match[2]), text) if match else ("", 0, text)
 
     def commits(self, prefix: str) -> list[str]:
         """The commits whose ids start so (four hexadecimal digits or more)."""
@@ -266,7 +256,7 @@ class Store:
     def _resolved(self, name: str) -> str | None:
         """The same for any kind of ref, by git: a packed one, a symbolic one."""
         try:
-            commit: str | bytes = self._repo.git.get_object_header(name)[0]
+            commit: str | bytes = self._repo.git.get_object_data(name)[0]
         except ValueError:
             return None
         except (git.GitError, OSError) as error:
@@ -340,13 +330,13 @@ class Store:
             self.move([(ref, before or ZERO, signature.split()[0])])
             raise ConfigError(_no_tag("no signature was made"))
 
-    def tags(self, prefix: str) -> list[Tag]:
-        """The annotated tags below a prefix (which ends in a slash)."""
+    def tags(self, prefix: str) -> list[tuple[str, ...]]:
+        """(name, commit, by, date, body) of the annotated tags below a prefix, which ends in a slash."""
         fields = ("refname:lstrip=2", "*objectname", "taggername", "taggerdate:iso-strict", "contents:body")
         form = "%00".join(f"%({field})" for field in fields) + "%1e"
         rows = self._git("for-each-ref", f"--format={form}", f"refs/tags/{prefix}").split("\x1e")
-        tags = [Tag(*row.lstrip("\n").split("\0")) for row in rows if row.strip("\n")]
-        return [tag for tag in tags if tag.by]
+        tags = [tuple(row.lstrip("\n").split("\0")) for row in rows if row.strip("\n")]
+        return [tag for tag in tags if tag[2]]
 
     def bundle(self, file: Path, refs: Iterable[str]) -> None:
         """Write refs and their history to a git bundle. Raises LineageError."""

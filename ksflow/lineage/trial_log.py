@@ -100,7 +100,6 @@ class TrialLog:
         """The number of the session that is open, 0 before the first; what was written in it; the rounds of it."""
         self._turns: Turns | None = None
         """The recorded session that is being replayed."""
-        self._closed = False
         self._changed = threading.Condition(threading.RLock())
         self._codes: dict[str, list[str]] = {}
         """What a kernel compiles to -> the trials that this process was about to have judged, with that code."""
@@ -151,18 +150,19 @@ class TrialLog:
 
     @locked
     def said_of_code(self, trial: Trial, code: str) -> Evaluation | None:
-        """What was said of another trial with the same tunables that compiled to this code. One that is being judged is
-        waited for.
-        """
+        """What was said of a trial with the same tunables and code; one that is being judged is waited for."""
         if not code:
             return None
         asked = self._codes.setdefault(code, [])
         for name in [name for name in asked if name != trial.id]:
             self._await(name)
         asked.append(trial.id)
+        tunables = fingerprint.declarations(trial.kernel) if trial.kernel else []
         for name, other in sorted(self._index.trials.items()):
             verdict = None if other.stale else other.evaluation
-            if verdict and verdict.cacheable and verdict.evidence.artefact == code and _tune_alike(trial, other):
+            if not (verdict and verdict.cacheable and verdict.evidence.artefact == code and other.kernel):
+                continue
+            if fingerprint.declarations(other.kernel) == tunables:
                 origin = verdict.evidence.repeat
                 return _taken_over(verdict, Repeat(of=origin.of if origin else name, compiled=True))
         return None
@@ -362,9 +362,7 @@ class TrialLog:
         trials: Sequence[Trial] = (),
         taken: Sequence[Ref] = (),
     ) -> str:
-        """Keep a step of a round, with the plan and the experiments that were given ids in it. The commit; empty where
-        somebody else has taken one of the ids.
-        """
+        """Keep a step of a round, with its plan and experiments; empty where somebody else has taken one of the ids."""
         files = {"round.json": schema.dump("round", step)}
         files |= {"plan.json": schema.dump("plan", plan)} if plan else {}
         files |= {"trials.json": schema.dump("trials", tuple(trials))} if plan or trials else {}
@@ -403,8 +401,6 @@ class TrialLog:
         others: Sequence[Ref] = (),
     ) -> str:
         """Make a commit, and change a ref and others with it; empty where one of them was not as expected."""
-        if self._closed:
-            raise LineageError(f"{self.store.path} is closed")
         text = redact(text)
         if self._session:
             *before, last = text.rstrip("\n").split("\n\n")  # trailers, where there are any
@@ -416,12 +412,6 @@ class TrialLog:
     def _turn(self, step: str) -> AbstractContextManager[None]:
         """What is written within waits in a replay until it is its turn."""
         return self._turns.turn(step, self._changed) if self._turns else nullcontext()
-
-
-def _tune_alike(trial: Trial, other: Trial) -> bool:
-    """Whether two kernels declare the same tunables: with others the same machine code is another kernel to tune."""
-    ours, theirs = (fingerprint.declarations(each.kernel) if each.kernel else [] for each in (trial, other))
-    return ours == theirs
 
 
 def _taken_over(verdict: Evaluation, origin: Repeat) -> Evaluation:

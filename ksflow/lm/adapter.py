@@ -3,9 +3,7 @@
 Questions are sections under header lines. Answers are a row of sections, closed by a marker. Text is taken as it is;
 other types are one strict JSON value each. The last section, but for a report on it, is the payload: if it is text,
 every character of it is kept, whatever it looks like.
-
-Nothing here guesses: DSPy's own adapters cut code at inner fences, lose form feeds, repair JSON into something else,
-and accept half a kernel when an answer was truncated.
+DSPy's own adapters cut code at inner fences, repair JSON into something else, and accept half a kernel.
 """
 
 import json
@@ -23,6 +21,7 @@ from ksflow.lm.sections import COMPLETED, load_json, split, unfence
 Signature = type[dspy.Signature]
 _ERRORS = 5  # of a JSON value that are told to the model
 _LONGEST = 1500  # characters of a reason
+_parser = cache(TypeAdapter[Any])
 
 
 class Malformed(AdapterParseError):  # type: ignore[misc]
@@ -113,26 +112,14 @@ def _value(name: str, text: str, annotation: Any) -> Any:
         value = _parser(annotation).validate_json(text)
         load_json(text)
     except ValidationError as error:
-        raise ValueError(f"{name}: {explain(error)}") from error
+        problems = error.errors(include_url=False, include_context=False, include_input=False)
+        places = (".".join(map(str, problem["loc"]))[:80] or "value" for problem in problems)
+        lines = [f"{place}: {problem['msg'][:200]}" for place, problem in zip(places, problems, strict=True)]
+        lines = [*lines[:_ERRORS], f"and {len(lines) - _ERRORS} more"] if len(lines) > _ERRORS else lines
+        raise ValueError(f"{name}: {'; '.join(lines)}") from error
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     return value
-
-
-@cache
-def _parser(annotation: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(annotation)
-
-
-def explain(error: ValidationError) -> str:
-    """The first few errors of a JSON value, each with its place."""
-    problems = error.errors(include_url=False, include_context=False, include_input=False)
-    lines = [
-        f"{'.'.join(str(part) for part in problem['loc'])[:80] or 'value'}: {problem['msg'][:200]}"
-        for problem in problems[:_ERRORS]
-    ]
-    rest = len(problems) - len(lines)
-    return "; ".join(lines) + (f"; and {rest} more" if rest else "")
 
 
 def _shown(value: Any) -> str:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-_MOST_USD = 10_000.0
-"""What one call of an agent can have cost; more is nonsense."""
+_MOST_USD = 10_000.0  # what one call of an agent can have cost; more is nonsense
 
 
 @dataclass(frozen=True)
@@ -20,13 +19,9 @@ class Usage:
     error: str = ""
 
 
-def _number(value: object, most: float = 1e12) -> float:
-    """A count that a program told; 0 where it told nonsense."""
-    return float(value) if _possible(value, most) else 0.0  # type: ignore[arg-type]
-
-
-def _possible(value: object, most: float = _MOST_USD) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < most
+def _count(value: object) -> int:
+    """Tokens that a program told; 0 where it told nonsense."""
+    return int(value) if isinstance(value, int | float) and type(value) is not bool and 0 <= value < 1e12 else 0
 
 
 def clean(text: str) -> str:
@@ -55,9 +50,10 @@ def _claude(output: str) -> Usage:
         return Usage(output.strip())
     usage = mapping(answer.get("usage"))
     read = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-    tokens = (int(sum(_number(usage.get(name)) for name in read)), int(_number(usage.get("output_tokens"))))
-    cost = answer.get("total_cost_usd")
-    usd = _number(cost) if _possible(cost) else None
+    tokens = (sum(_count(usage.get(name)) for name in read), _count(usage.get("output_tokens")))
+    usd, cost = None, answer.get("total_cost_usd")
+    if isinstance(cost, int | float) and type(cost) is not bool and 0 <= cost < _MOST_USD:
+        usd = float(cost)
     text = str(answer.get("result") or "")
     return Usage("" if answer.get("is_error") else text, tokens, usd, text if answer.get("is_error") else "")
 
@@ -74,8 +70,7 @@ def _codex(output: str) -> Usage:
             error = str(mapping(event.get("error")).get("message") or event.get("message") or "failed")
         if event.get("type") in ("turn.completed", "turn.failed") and (usage := mapping(event.get("usage"))):
             before = tokens or (0, 0)
-            last = (int(_number(usage.get("input_tokens"))), int(_number(usage.get("output_tokens"))))
-            tokens = (before[0] + last[0], before[1] + last[1])
+            tokens = (before[0] + _count(usage.get("input_tokens")), before[1] + _count(usage.get("output_tokens")))
     return Usage(text, tokens, None, error)
 
 
@@ -84,11 +79,10 @@ def _gemini(output: str) -> Usage:
     answer = _object(output)
     if "response" not in answer and "error" not in answer:
         return Usage(output.strip())
-    counts = [
-        mapping(mapping(row).get("tokens")) for row in mapping(mapping(answer.get("stats")).get("models")).values()
-    ]
-    read = int(sum(_number(row.get("prompt")) for row in counts))
-    written = int(sum(_number(row.get("candidates")) + _number(row.get("thoughts")) for row in counts))
+    models = mapping(mapping(answer.get("stats")).get("models")).values()
+    counts = [mapping(mapping(row).get("tokens")) for row in models]
+    read = sum(_count(row.get("prompt")) for row in counts)
+    written = sum(_count(row.get("candidates")) + _count(row.get("thoughts")) for row in counts)
     error = str(mapping(answer.get("error")).get("message") or "")
     return Usage(str(answer.get("response") or ""), (read, written) if counts else None, None, error)
 

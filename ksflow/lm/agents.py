@@ -20,7 +20,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,7 @@ from ksflow.lm.prompts.failures import redacted_failure, without_paths
 from ksflow.lm.prompts.render import analysis
 from ksflow.lm.sections import COMPLETED
 from ksflow.protocols import Workspace, call_context
-from ksflow.records import Kernel, Population, Trial
+from ksflow.records import Kernel, Population
 from ksflow.records.kernels import FILE_NAME
 
 if TYPE_CHECKING:
@@ -48,11 +48,9 @@ _PORTS = (53, 80, 443)
 _HOME = ".home"
 _LONGEST_OUTPUT = 8 << 20
 _LONGEST_FILE = 1 << 20
-_LONGEST_ANSWER = 20_000
-"""Characters of an agent's last words."""
+_LONGEST_ANSWER = 20_000  # characters of an agent's last words
 _LOOK_S = 0.05
-_QUESTIONS = 1_000
-"""That are looked at at a time."""
+_QUESTIONS = 1_000  # that are looked at at a time
 _CHECK = """#!/bin/sh
 # Asks the judge about the kernel as it is in this folder, and prints the verdict. At most {checks} times.
 name=".checks/$$-$(date +%s%N)"
@@ -60,13 +58,14 @@ name=".checks/$$-$(date +%s%N)"
 while [ ! -e "$name.answer" ]; do sleep 0.1; done
 cat "$name.answer"
 """
-_HOW = """
-You are in a folder of your own. Read TASK.md. {work}
+_HOW = """\
+You are in a folder of your own. Read TASK.md. Change {main} as its experiment says; `./check` asks the judge, at most \
+{checks} times.
 What counts is the judge's verdict on that file. When you are done, end with three to ten sentences for the next
-engineer: the techniques used, how the rubric is met, what is uncertain.
-"""
+engineer: the techniques used, how the rubric is met, what is uncertain."""
 
 
+@dataclass(eq=False, repr=False)
 class Agent(Engine):
     """An engine that starts a program for each question, with the prompt on its stdin.
 
@@ -78,35 +77,30 @@ class Agent(Engine):
     it with this whole account.
     """
 
+    command: Sequence[str]
+    envelope: str = "text"
+    environment: Sequence[str] = ()
+    settings: Sequence[str] = ()
+    credentials: Sequence[str] = ()
+    readable: Sequence[str] = ()
+    ports: Sequence[int] | None = _PORTS
+    checks: int = 3
+    minutes: float = 20.0
+    box: bool = True
+
     price_source = "the agent tells afterwards"
 
-    def __init__(  # noqa: PLR0913 - a setting each
-        self,
-        command: Sequence[str],
-        envelope: str = "text",
-        environment: Sequence[str] = (),
-        settings: Sequence[str] = (),
-        credentials: Sequence[str] = (),
-        readable: Sequence[str] = (),
-        ports: Sequence[int] | None = _PORTS,
-        checks: int = 3,
-        minutes: float = 20.0,
-        box: bool = True,
-    ) -> None:
-        if envelope not in ENVELOPES:
-            raise ConfigError(f"envelope={envelope}; valid: {', '.join(ENVELOPES)}")
-        if not command:
+    def __post_init__(self) -> None:
+        if self.envelope not in ENVELOPES:
+            raise ConfigError(f"envelope={self.envelope}; valid: {', '.join(ENVELOPES)}")
+        if not self.command:
             raise ConfigError("agent=command needs a program: agent.command=[PROGRAM,ARGUMENT,...]")
-        if box and not landlock.version():
+        if self.box and not landlock.version():
             raise ConfigError("this kernel has no Landlock, which holds agents (Linux 5.13); agent.box=false trusts it")
-        self.command, self.envelope, self.environment = list(command), envelope, tuple(environment)
-        self.settings, self.credentials, self.readable = tuple(settings), tuple(credentials), tuple(readable)
-        self.ports = None if ports is None else tuple(ports)
-        self.checks, self.minutes, self.box = checks, minutes, box
         self._costs: dict[str, tuple[float, str]] = {}
 
     def __repr__(self) -> str:
-        return f"Agent({self.command!r})"
+        return f"Agent({list(self.command)!r})"
 
     @property
     def program(self) -> str:
@@ -127,12 +121,10 @@ class Agent(Engine):
         with thrown_away() as folder, contextlib.closing(_Run(self, folder, prompt, work)) as run:
             usage = run.finish()
             text = run.answer(usage)
-        estimated = usage.tokens is None
-        tokens = (len(prompt) // 4, len(text) // 4) if usage.tokens is None else usage.tokens
-        response = as_response(request, text, tokens)
+        response = as_response(request, text, usage.tokens or (len(prompt) // 4, len(text) // 4))
         name = uuid.uuid4().hex
         object.__setattr__(response, "id", name)
-        source = "estimated: the agent tells no usage" if estimated else "the agent's own count"
+        source = "the agent's own count" if usage.tokens else "estimated: the agent tells no usage"
         self._costs[name] = (usage.usd or 0.0, source if usage.usd is not None else f"{source}, no price")
         return response
 
@@ -146,10 +138,9 @@ class _Run:
 
     def __init__(self, agent: Agent, folder: Path, prompt: str, work: Workspace | None) -> None:
         self.agent, self.folder, self.work = agent, folder, work
-        self.verdicts: list[str] = []
-        """What the judge said, check by check."""
-        self._failed = ""
-        """Why it left no answer, where it was paid all the same."""
+        self.verdicts: list[str] = []  # what the judge said, check by check
+        self._failed = ""  # why it left no answer, where it was paid all the same
+        self._asked = prompt  # what it is told on its stdin
         (folder / "TASK.md").write_text(prompt, encoding="utf-8")
         (folder / ".checks").mkdir()
         (folder / ".tmp").mkdir()
@@ -162,6 +153,7 @@ class _Run:
                 (folder / name).write_text(text, encoding="utf-8")
             (folder / "check").write_text(_CHECK.format(checks=agent.checks), encoding="utf-8")
             (folder / "check").chmod(0o755)
+            self._asked = _HOW.format(main=next(iter(work.kernel.files)), checks=agent.checks)
         self._top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         self._checks = os.open(folder / ".checks", os.O_RDONLY | os.O_DIRECTORY)
 
@@ -173,23 +165,19 @@ class _Run:
             limit_s = max(min(limit_s, budget - time.monotonic()), 0.0)
         names = (*_ENVIRONMENT, *ADDRESSES, *self.agent.environment)
         seen = {name: os.environ[name] for name in names if name in os.environ}
-        readable = [*installed(program), *map(os.path.expanduser, self.agent.readable)]
         order = {
             "command": [os.path.abspath(program), *self.agent.command[1:]],
             "folder": str(self.folder),
-            "readable": readable,
+            "readable": [*installed(program), *map(os.path.expanduser, self.agent.readable)],
             "ports": None if self.agent.ports is None else [*self.agent.ports, *proxy_ports(seen)],
             "limit_s": limit_s,
             "held": self.agent.box,
         }
         keeper = [sys.executable, "-P", "-m", "ksflow.evaluation.sandbox.agent", json.dumps(order)]
-        if self.agent.box:
-            seen["HOME"] = str(self.folder / _HOME)
-        else:
-            seen = dict(os.environ)
+        seen = seen | {"HOME": str(self.folder / _HOME)} if self.agent.box else dict(os.environ)
         seen |= {"TMPDIR": str(self.folder / ".tmp"), "PYTHONPATH": str(PACKAGE.parent)}
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as asked:
-            asked.write(self._order().encode("utf-8", "replace"))
+            asked.write(self._asked.encode("utf-8", "replace"))
             asked.seek(0)
             process = subprocess.Popen(keeper, stdin=asked, stdout=out, stderr=err, cwd=self.folder, env=seen)
             until, most = time.monotonic() + limit_s + 5, math.inf if budget is None else budget
@@ -223,8 +211,9 @@ class _Run:
         stopped = status in (keeping.TIMED_OUT, keeping.TOO_LARGE)
         if not ended or (usage.text and not stopped):
             return usage
-        if self._changed():
-            return replace(usage, text=f"{usage.text}\n\n({ended})".strip())
+        with contextlib.suppress(StageError):
+            if self.work and self._files(self.work.kernel) != self.work.kernel.files:
+                return replace(usage, text=f"{usage.text}\n\n({ended})".strip())
         if not any(usage.tokens or ()) and not usage.usd and not self.verdicts:
             raise StageError(call_context().stage, ended)
         self._failed = ended
@@ -241,7 +230,6 @@ class _Run:
         Where it left no kernel, why: that is no answer, but was paid for, so it goes on record.
         """
         words = usage.text.strip()[:_LONGEST_ANSWER] or "(the agent said nothing)"
-        checks = "\n\n".join(self.verdicts) or "(the judge was not asked)"
         if self._failed:
             return "\n\n".join([self._failed, words, *self.verdicts])
         if self.work is None:
@@ -251,25 +239,14 @@ class _Run:
         except StageError as error:
             return "\n\n".join([error.reason, words, *self.verdicts])
         gone = "".join(f"===== {name} ===== removed\n" for name in self.work.kernel.files if name not in files)
-        sections = {
-            "report": words,
-            "checks": checks,
-            "code": f"{end_with_newline(as_text(files))}{gone}" if gone else as_text(files),
-        }
-        plain = {name: text.replace("[[ ##", "[ [ ##") if name != "code" else text for name, text in sections.items()}
-        return "\n".join([*(f"[[ ## {name} ## ]]\n{text}" for name, text in plain.items()), COMPLETED])
-
-    def _order(self) -> str:
-        if self.work is None:
-            return (self.folder / "TASK.md").read_text(encoding="utf-8")
-        main = next(iter(self.work.kernel.files))
-        work = f"Change {main} as its experiment says; `./check` asks the judge, at most {self.agent.checks} times."
-        return _HOW.format(work=work).strip()
+        code = f"{end_with_newline(as_text(files))}{gone}" if gone else as_text(files)
+        checks = "\n\n".join(self.verdicts) or "(the judge was not asked)"
+        report, checks = (text.replace("[[ ##", "[ [ ##") for text in (words, checks))
+        sections = {"report": report, "checks": checks, "code": code}
+        return "\n".join([*(f"[[ ## {name} ## ]]\n{text}" for name, text in sections.items()), COMPLETED])
 
     def _answer_checks(self, keeper: "subprocess.Popen[bytes]") -> float:
-        """Ask the judge for each new question in the folder, and put its answer beside it. Returns the seconds that
-        this took, in which the agent's time does not run.
-        """
+        """Put the judge's answer beside each new question; return the seconds that this took, which do not count."""
         started = time.monotonic()
         with os.scandir(self._checks) as entries:
             names = [entry.name for entry in itertools.islice(entries, _QUESTIONS) if entry.name.endswith(".ask")]
@@ -301,21 +278,17 @@ class _Run:
             trial = self.work.check(Kernel(self.work.kernel.language, self._files(self.work.kernel)))
         except (StageError, ValueError) as error:
             return f"This cannot be judged: {error}"
-        text = trial if isinstance(trial, str) else _verdict(trial)
+        if isinstance(trial, str):
+            text = trial
+        elif trial.evaluation and trial.evaluation.accepted:
+            text = without_paths(f"accepted\n{analysis(trial, Population(()).step(trial))}")
+        else:
+            text = redacted_failure(trial)
         self.verdicts.append(f"Check {len(self.verdicts) + 1}: {text}")
         return text
 
-    def _changed(self) -> bool:
-        if self.work is None:
-            return False
-        with contextlib.suppress(StageError):
-            return self._files(self.work.kernel) != self.work.kernel.files
-        return False
-
     def _files(self, kernel: Kernel) -> dict[str, str]:
-        """The kernel's files as they are in the folder: the main one, those of the others that are still there, and
-        what one of them includes or imports. StageError where the main one is none, or they are too many.
-        """
+        """The main file, what is left of the others, and what they include. StageError where the main one is none."""
         main, *others = kernel.files
         files = {main: self._read(main)}
         wanted = [*others, *needed_files(files[main])]
@@ -338,9 +311,8 @@ class _Run:
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode) or status.st_size > _LONGEST_FILE or status.st_nlink != 1:
-                raise StageError(
-                    stage, f"what the agent left as {name} is no plain file of at most {_LONGEST_FILE} bytes"
-                )
+                why = f"what the agent left as {name} is no plain file of at most {_LONGEST_FILE} bytes"
+                raise StageError(stage, why)
             text = os.pread(fd, _LONGEST_FILE, 0).decode("utf-8", "replace")
             if "\0" in text:
                 raise StageError(stage, f"what the agent left as {name} is no text")
@@ -365,13 +337,6 @@ def agent_model(  # noqa: PLR0913 - a setting each
     """A model whose answers a coding agent gives. `name` is what the records call it; the rest: see `Agent`."""
     engine = Agent(command, envelope, environment, settings, credentials, readable, ports, checks, minutes, box)
     return Model(name, engine=engine, deadline_s=None, retries=0)
-
-
-def _verdict(trial: Trial) -> str:
-    """What a writer is told of a kernel that was judged."""
-    if trial.evaluation and trial.evaluation.accepted:
-        return without_paths(f"accepted\n{analysis(trial, Population(()).step(trial))}")
-    return redacted_failure(trial)
 
 
 def _tail(file: Any) -> str:

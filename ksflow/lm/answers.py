@@ -7,7 +7,6 @@ import difflib
 import json
 import re
 from collections.abc import Callable
-from itertools import takewhile
 from typing import Any
 
 from ksflow.kernels.source.tunables import assign, effective_values, tunables, values
@@ -132,8 +131,8 @@ def _block(old: list[str], new: list[str]) -> str:
 
 def _shared(first: list[str], second: list[str]) -> int:
     """How many lines at the start are the same."""
-    alike = takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
-    return sum(1 for _ in alike)
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((place for place, (one, other) in pairs if one != other), min(len(first), len(second)))
 
 
 def _unified(old: list[str], new: list[str]) -> str:

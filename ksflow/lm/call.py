@@ -9,7 +9,7 @@ ModelCall.answered      asks as `dspy.LM` does, this call being the engine: an a
     reduced             after a refusal of the answer's allowance: less of it, at once
     _pause              after an error that may pass: as long as the provider says, else 1, 2, 4 ... 60 s
   _keep_answer          the answer, or why there is none, is recorded (`protocols.record`) before anybody looks at it
-  _release              the reservation ends: the record has what it cost, or where nobody told what it may have cost
+  close                 the reservation ends: the record has what it cost, or where nobody told what it may have cost
   _keep_late            an answer that comes after the deadline is recorded and cached too, for whoever asks again
 """
 
@@ -19,29 +19,34 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import dspy
-from dspy.lm15 import RETRYABLE_ERRORS, InvalidRequestError, Request, Response, ServerError, TextPart
+from dspy.lm15 import (
+    RETRYABLE_ERRORS,
+    InvalidRequestError,
+    Request,
+    Response,
+    ServerError,
+    TextPart,
+    materialize_response,
+)
 
 from ksflow.errors import BudgetError, Interrupted, KsflowError, StageError
-from ksflow.lm.connection import Streamed
-from ksflow.lm.engines import FixedAnswer
 from ksflow.lm.lengths import fit_allowance, reduce_allowance, tell
 from ksflow.lm.limits import Slot, rate_limiter
+from ksflow.lm.model import Model
 from ksflow.lm.prices import answer_price, cached_tokens, price, tokens
+from ksflow.lm.prompts.brief import count
 from ksflow.lm.refusals import LATE, Filtered, classify_error, failed_inside, filter_reason, refusal, serialize_error
-from ksflow.lm.settings import ModelSettings
-from ksflow.lm.tokenizer import counter
 from ksflow.protocols import override_call, record, reserve
 from ksflow.records import Call, Cost, Question, Reservation
 from ksflow.redaction import redact
 
 Messages = list[dict[str, Any]]
-LONGEST_ANSWER = 32_000
-"""Tokens that an answer may have, to reckon with, where `max_tokens` leaves it to the provider."""
+Complete = Callable[[Request], Response]
+LONGEST_ANSWER = 32_000  # tokens to reckon with, where `max_tokens` leaves it to the provider
 _A_MESSAGE = 8  # tokens that its role and its ends are
 _LONGEST_PAUSE_S = 60.0
 _CUTS = 3  # of the answer's allowance, for one question
@@ -51,37 +56,29 @@ _GRACE_S = 1.0  # after the deadline an engine may give up too: whoever asks is 
 class ModelCall:
     """One question on its way to its record; the engine that DSPy calls where no answer is kept."""
 
-    def __init__(self, stage: str, model: ModelSettings, sent: Messages, provider: Any) -> None:
+    def __init__(self, stage: str, model: Model, sent: Messages, provider: Any) -> None:
         """`sent` goes on record, `provider` is the engine that reaches one."""
         self.stage, self.model = stage, model
-        self.provider = Streamed(provider) if isinstance(model.engine, str) and model.stream else provider
+        self.provider = provider
         texts = [(str(each["role"]), str(each["content"])) for each in sent]
         self.messages = tuple({"role": role, "content": redact(text)} for role, text in texts)
-        """What is asked, without secrets."""
-        self.cut = False
-        """The provider stopped at its token limit."""
-        self._tokens_in = prompt_tokens(model, [text for _, text in texts])
+        self.cut = False  # the provider stopped at its token limit
+        self._tokens_in = prompt_tokens([text for _, text in texts])
         self._started, self._waited_s = time.monotonic(), 0.0
-        self._asked = False
-        """A provider was asked: the answer is not out of the cache."""
-        self._lost = False
-        """A try is on its way, or broke off: nobody knows whether it will be charged."""
-        self._most = Cost()
-        """What a try may cost at most."""
-        self._untold = Cost()
-        """The most that the tries may have cost that were lost."""
+        self._asked = False  # a provider was asked: the answer is not out of the cache
+        self._lost = False  # a try is on its way, or broke off: nobody knows whether it will be charged
+        self._most = Cost()  # what a try may cost at most
+        self._untold = Cost()  # the most that the tries may have cost that were lost
         self._held = ExitStack()
         self._reservation: Reservation | None = None
         self._limiter = rate_limiter(model)
         self._slot: Slot | None = None
-        self.place: Path | None = None
-        """Where the answer is kept on disk, or will be."""
-        self._late: Future[Response] | None = None
-        """What the provider is asked for, until it has answered."""
+        self.place: Path | None = None  # where the answer is kept on disk, or will be
+        self._late: Future[Response] | None = None  # what the provider is asked for, until it has answered
 
-    def obtain_answer(self, through_dspy: Callable[[Any], Response]) -> Response:
-        """The answer, recorded. `through_dspy`: what is kept on disk, else what the engine it is given answers, which
-        is kept. StageError after the deadline, when the provider fails, or for a refusal (Filtered);
+    def obtain_answer(self, through_dspy: Callable[[Complete], Response]) -> Response:
+        """The answer, recorded. `through_dspy`: what is kept on disk, else what it is given answers, which is then
+        kept. StageError after the deadline, when the provider fails, or for a refusal (Filtered);
         ConfigError for what no retry mends; BudgetError where it cannot be paid.
         """
 
@@ -89,10 +86,10 @@ class ModelCall:
             """In the provider's thread, once there is an answer that nobody waits for: what it cost is true."""
             with suppress(Exception):  # it failed, or the run is over
                 self._keep_answer(future.result(), LATE)
-                through_dspy(FixedAnswer(future.result()))
+                through_dspy(lambda request: future.result())
 
         try:
-            response = through_dspy(self)
+            response = through_dspy(self.complete)
             refused = self._keep_answer(response)
         except dspy.LMError as error:
             cause = error.__cause__
@@ -104,7 +101,9 @@ class ModelCall:
             self._keep(error=serialize_error(failed), cost=self._untold + Cost(calls=1, wall_s=self._elapsed_s))
             raise failed from (None if failed is cause else error)
         finally:
-            self._release()
+            if not self._lost:
+                self._settle(self._tokens_in)
+            self._held.close()
             if self._late is not None:
                 self._late.add_done_callback(keep_late)
         if refused:
@@ -170,10 +169,7 @@ class ModelCall:
         self._asked = self._lost = True
         left_s, too_late = self._left()
         try:
-            if left_s is None:
-                response: Response = self.provider.complete(request)
-            else:
-                response = self._in_time(request, left_s, too_late)
+            response = self._provided(request) if left_s is None else self._in_time(request, left_s, too_late)
             if failed := failed_inside(response):
                 raise ServerError(failed)
         except Exception as error:
@@ -185,12 +181,19 @@ class ModelCall:
         self._lost = False
         return response
 
+    def _provided(self, request: Request) -> Response:
+        if isinstance(self.model.engine, str) and self.model.stream:  # sent as it is made
+            response: Response = materialize_response(self.provider.stream(request), request)
+        else:
+            response = self.provider.complete(request)
+        return response
+
     def _in_time(self, request: Request, left_s: float, too_late: KsflowError) -> Response:
         future: Future[Response] = Future()
 
         def ask() -> None:
             try:
-                future.set_result(self.provider.complete(request))
+                future.set_result(self._provided(request))
             except BaseException as error:  # handed over, not handled  # noqa: BLE001
                 future.set_exception(error)
 
@@ -245,8 +248,8 @@ class ModelCall:
         if all(counts) or not isinstance(self.model.engine, str):
             if isinstance(self.model.engine, str):
                 tell(self.model, self._tokens_in, counts[0], response.model or "")
-            count, usd_cached = cached_tokens(self.model, response)
-            return Cost(usd, *counts, tokens_cached=count, usd_cached=usd_cached), source
+            cached, usd_cached = cached_tokens(self.model, response)
+            return Cost(usd, *counts, tokens_cached=cached, usd_cached=usd_cached), source
         rate = price(self.model, self._tokens_in)
         return self._most, f"{rate.source}; at most: the server told no usage" if rate else ""
 
@@ -260,27 +263,19 @@ class ModelCall:
             self._limiter.settle(self._slot, count)
             self._slot = None
 
-    def _release(self) -> None:
-        if not self._lost:
-            self._settle(self._tokens_in)
-        self._held.close()
 
-
-def prompt_tokens(model: ModelSettings, texts: Sequence[str]) -> int:
+def prompt_tokens(texts: Sequence[str]) -> int:
     """Of messages, about."""
-    count = counter(model.model)
     return sum(count(text) + _A_MESSAGE for text in texts)
 
 
-def first_question(stage: str, model: ModelSettings, tokens_in: int) -> Question:
+def first_question(stage: str, model: Model, tokens_in: int) -> Question:
     """What a call with a prompt of so many tokens may cost."""
     tokens_out = model.max_tokens or LONGEST_ANSWER
-    question = Question(stage, model.model, tokens_in, tokens_out)
-    if rate := price(model, tokens_in):
-        usd_in = tokens_in * rate.usd_in
-        most = usd_in + tokens_out * rate.usd_out
-        question = replace(question, usd_in=usd_in, usd_most=most, price_source=rate.source)
-    return question
+    if (rate := price(model, tokens_in)) is None:
+        return Question(stage, model.model, tokens_in, tokens_out)
+    usd_in = tokens_in * rate.usd_in
+    return Question(stage, model.model, tokens_in, tokens_out, usd_in, usd_in + tokens_out * rate.usd_out, rate.source)
 
 
 def text_of(response: Response) -> str:

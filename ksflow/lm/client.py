@@ -1,6 +1,8 @@
 """A model as a `dspy.LM`: what DSPy's modules and optimisers ask. What happens to a question is in `call`."""
 
+import json
 import os
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
@@ -10,19 +12,18 @@ import dspy
 from dspy.lm15 import LM15Error, Message, Request, Response, request_from_openai_chat
 
 from ksflow import home
-from ksflow.errors import ConfigError
-from ksflow.lm.answer_files import AnswerFiles
-from ksflow.lm.call import Messages, ModelCall, text_of
-from ksflow.lm.connection import engine_of, generation_of, mark, speaks_chat_elsewhere, takes_marks
-from ksflow.lm.engines import FixedAnswer
+from ksflow.errors import UNREADABLE, ConfigError
+from ksflow.lm.call import Complete, Messages, ModelCall, text_of
+from ksflow.lm.connection import engine_of, generation_of, mark, takes_marks
+from ksflow.lm.dspy_seams import request_to_dict, response_from_dict, response_to_dict
+from ksflow.lm.engines import as_response
+from ksflow.lm.model import Model
 from ksflow.lm.replay import Replay, replay_call
-from ksflow.lm.settings import ModelSettings
 from ksflow.protocols import override_call
 from ksflow.records import digest
 from ksflow.redaction import redact
 
-_engine: ContextVar[Any] = ContextVar("engine")
-"""Whom the question at hand goes to, where no answer is kept."""
+_complete: ContextVar[Complete] = ContextVar("complete")  # what answers the question at hand
 
 
 class MeteredLM(dspy.LM):  # type: ignore[misc]
@@ -32,25 +33,21 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
     another one with the same connection. A call raises StageError, BudgetError or ConfigError, never LMError.
     """
 
-    def __init__(self, owner: ModelSettings) -> None:
+    def __init__(self, owner: Model) -> None:
         """`owner` is the configured model. Connects to nothing yet. ConfigError when it cannot be as configured."""
         self.owner, self.label = owner, "dspy"
-        self.volatile = ""
-        """With what the part of a question begins that no other question shares; empty where nobody knows."""
-        self.refused = ""
-        """Why the answer before was not accepted: the question ends with it."""
-        self.shown = ""
-        """What an earlier answer asked to see: it comes after the question."""
-        self.last: ModelCall | None = None
-        """The newest call; ask a copy of your own for it."""
-        self.answers = AnswerFiles(Path(os.environ.get("DSPY_CACHEDIR") or home.cache("dspy")))
+        self.volatile = ""  # the beginning of a question's part that no other shares; empty where nobody knows
+        self.refused = ""  # why the answer before was not accepted: the question ends with it
+        self.shown = ""  # what an earlier answer asked to see: it comes after the question
+        self.last: ModelCall | None = None  # the newest call; ask a copy of your own for it
+        self._answers = Path(os.environ.get("DSPY_CACHEDIR") or home.cache("dspy"))
         settings = {"temperature": owner.temperature, "max_tokens": owner.max_tokens, "cache": owner.cache}
         try:
             self.provider_engine, self.config = engine_of(owner), generation_of(owner)
             super().__init__(owner.model, num_retries=0, engine=_Asked(), **settings)
             if self.config.get("extensions"):  # DSPy looks at them when it is asked: so ask it for nothing
                 asked = self._request([{"role": "user", "content": "?"}], {})
-                self._answered(asked, FixedAnswer("-"))
+                self._answered(asked, lambda request: as_response(request, "-"))
         except (dspy.LMError, LM15Error, ValueError, TypeError) as error:
             reason = " ".join(str(error).split())
             raise ConfigError(redact(f"{owner.model} cannot be used as configured: {reason}")) from error
@@ -62,23 +59,25 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
             sent = [*system, *({"role": each.role, "content": each.text or ""} for each in prompt.messages)]
         else:
             sent = self._continued(list(messages) if messages else [{"role": "user", "content": str(prompt)}])
-        self.last = call = ModelCall(self.label, self._settings, sent, self.provider_engine)
+        most = self.kwargs.get("max_tokens")  # this copy's limit of answers
+        model = self.owner if most == self.owner.max_tokens else replace(self.owner, max_tokens=most)
+        self.last = call = ModelCall(self.label, model, sent, self.provider_engine)
         with override_call(stage=self.label):
             if isinstance(self.owner.engine, Replay):
                 recorded = replay_call(self.owner.engine, self.label, call.messages)
                 call.cut, text = recorded.cut, recorded.answer
-                response = FixedAnswer(text).complete(Request(model=self.model, messages=(Message.user("-"),)))
+                response = as_response(Request(model=self.model, messages=(Message.user("-"),)), text)
             else:
                 cached = settings.pop("cache", self.cache)
-                rollout_id = self._rollout(settings.pop("rollout_id", self.kwargs.get("rollout_id")))
+                rollout_id = settings.pop("rollout_id", self.kwargs.get("rollout_id"))
                 request = prompt if isinstance(prompt, Request) else self._request(sent, settings)
-                call.place = self.answers.locate(request, rollout_id) if cached else None
+                call.place = self._place(request, rollout_id) if cached else None
 
-                def through_dspy(engine: Any) -> Response:
-                    stored = self.answers.get(call.place) if call.place else None
-                    answered = self._answered(request, FixedAnswer(stored) if stored else engine)
+                def through_dspy(complete: Complete) -> Response:
+                    stored = _read_answer(call.place) if call.place else None
+                    answered = self._answered(request, (lambda request: stored) if stored else complete)
                     if call.place and not stored:
-                        self.answers.put(call.place, answered)
+                        _write_answer(call.place, answered)
                     return answered
 
                 response = call.obtain_answer(through_dspy)
@@ -94,20 +93,14 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
         again = f"{shown}{refused}\nAnswer {'again' if refused else 'now'}, complete and in the format asked for."
         return [*sent[:-1], {**sent[-1], "content": sent[-1]["content"] + again}]
 
-    @property
-    def _settings(self) -> ModelSettings:
-        """The configured model, with this copy's limit of answers."""
-        most = self.kwargs.get("max_tokens")
-        return self.owner if most == self.owner.max_tokens else replace(self.owner, max_tokens=most)
-
-    def _answered(self, request: Request, engine: Any) -> Response:
-        """What the engine answers, as `dspy.LM` asks one. Its cache, which others share, has no part in it."""
-        token = _engine.set(engine)
+    def _answered(self, request: Request, complete: Complete) -> Response:
+        """What an engine answers, as `dspy.LM` asks one. Its cache, which others share, has no part in it."""
+        token = _complete.set(complete)
         try:
             with dspy.context(disable_history=True, send_stream=None):
                 response: Response = super().__call__(request, cache=False)
         finally:
-            _engine.reset(token)
+            _complete.reset(token)
         return response
 
     def copy(self, **kwargs: Any) -> "MeteredLM":
@@ -124,33 +117,45 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
     def _request(self, sent: Messages, settings: dict[str, Any]) -> Request:
         asked = {**self.kwargs, **settings, **({} if self.owner.temperature is not None else {"temperature": None})}
         body = {name: value for name, value in asked.items() if name not in ("rollout_id", "n") and value is not None}
-        marked = self._marked(sent)
-        request = request_from_openai_chat({"model": self.model, "messages": marked or sent, **body})
-        config = mark(self.owner, self.config, len(request.messages)) if marked else self.config
-        if "max_tokens" in body and speaks_chat_elsewhere(self.owner):
-            limit = {"max_tokens": body["max_tokens"]}
-            config = {**config, "max_tokens": None, "extensions": {**config.get("extensions", {}), **limit}}
-        return replace(request, config=replace(request.config, **config)) if config else request
-
-    def _marked(self, sent: Messages) -> Messages | None:
-        """With the question in two, where it begins to differ from others; None where no mark is to go there."""
         *before, question = sent
         shared, header, rest = str(question["content"]).rpartition(self.volatile or "\0")
-        if not shared or not takes_marks(self.owner):
-            return None
-        return [*before, {**question, "content": shared}, {**question, "content": header + rest}]
+        marked = bool(shared) and takes_marks(self.owner)  # where the question begins to differ from others
+        if marked:
+            sent = [*before, {**question, "content": shared}, {**question, "content": header + rest}]
+        request = request_from_openai_chat({"model": self.model, "messages": sent, **body})
+        config = mark(self.owner, self.config, len(request.messages)) if marked else self.config
+        return replace(request, config=replace(request.config, **config)) if config else request
 
-    def _rollout(self, rollout_id: int | None) -> int:
-        """A request names neither the server nor the engine: this part of a kept answer's name stands for both."""
-        return int(digest(self.owner.identity, str(rollout_id or 0), digits=12), 16)
+    def _place(self, request: Request, rollout_id: int | None) -> Path:
+        """The file of the answer to a request: of this server and engine, which a request does not name, and of this
+        sample. `dspy.cache`, which models share that a person asks, stays as it was found.
+        """
+        rollout = int(digest(self.owner.identity, str(rollout_id or 0), digits=12), 16)
+        name = digest(json.dumps([request_to_dict(request), rollout], sort_keys=True, default=str), digits=64)
+        return self._answers / name[:2] / f"{name}.json"
+
+
+def _read_answer(path: Path) -> Response | None:
+    """The answer that is kept there; None where none can be read."""
+    with suppress(*UNREADABLE):
+        answer: Response = response_from_dict(json.loads(path.read_bytes()))
+        return answer
+    return None
+
+
+def _write_answer(path: Path, response: Response) -> None:
+    """Keep an answer, if that can be done."""
+    with suppress(*UNREADABLE):
+        text = json.dumps(response_to_dict(response))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        home.write(path, text)
 
 
 class _Asked:
     """The engine that DSPy knows. Other ways to a model (`forward`) are neither metered nor recorded: ConfigError."""
 
     def complete(self, request: Request) -> Response:
-        engine = _engine.get(None)
-        if engine is None:
+        complete = _complete.get(None)
+        if complete is None:
             raise ConfigError("this model is asked by calling it: other ways are neither metered nor recorded")
-        response: Response = engine.complete(request)
-        return response
+        return complete(request)

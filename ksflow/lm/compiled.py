@@ -1,7 +1,7 @@
 """Compiled prompts: DSPy's own state files, bound to the stage and the signature that they were compiled for.
 
 DSPy matches field descriptions by position, so a state loaded into a changed signature shifts all of them without a
-word. The hash in the file's metadata refuses that; where a file has none, the names of its fields must be the same.
+word. The hash in the file's metadata refuses that.
 """
 
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import dspy
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
 from ksflow import home
@@ -19,18 +19,36 @@ from ksflow.records import digest
 
 FOLDER = Path("runs", "prompts")
 """Where the working folder's compiled prompts are: `<stage>/<name>.json`. They go before those that ship."""
-_STATE = {"traces", "train", "demos", "signature", "lm"}
 Signature = type[dspy.Signature]
 State = dict[str, Any]
 
 
-def signature_hash(signature: Signature) -> str:
-    """Names what a signature means: instruction, and name, order, direction, type and description of its fields.
+class _SavedField(BaseModel, strict=True):
+    prefix: str
+    description: str
 
-    A type counts by what values it takes, not by where it is defined or how it is documented.
-    """
+
+class _SavedSignature(BaseModel, strict=True):
+    instructions: str
+    fields: list[_SavedField]
+
+
+class _SavedState(BaseModel, strict=True, extra="forbid"):
+    """A predictor's state: DSPy takes whatever stands there, and breaks on it when it is asked."""
+
+    demos: list[dict[str, Any]]
+    signature: _SavedSignature
+    traces: Any = None
+    train: Any = None
+    lm: Any = None
+
+
+def signature_hash(signature: Signature) -> str:
+    """Names what a signature means: instruction, and name, order, direction, values and description of its fields."""
+    schemas = {name: TypeAdapter(field.annotation).json_schema() for name, field in signature.fields.items()}
+    values = {name: _inlined(schema, schema.get("$defs", {}), ()) for name, schema in schemas.items()}
     fields = [
-        [name, name in signature.input_fields, _values(field.annotation), field.json_schema_extra["desc"]]
+        [name, name in signature.input_fields, values[name], field.json_schema_extra["desc"]]
         for name, field in signature.fields.items()
     ]
     return digest(json.dumps([signature.instructions, fields], sort_keys=True))
@@ -52,16 +70,30 @@ def write(state: State, stage: str, signature: Signature, path: Path) -> None:
 
 def read_state(path: Path, stage: str, signature: Signature) -> State:
     """The predictor's state in a compiled prompt. ConfigError if it is none, or was made for another signature."""
-    ours, state = _parts(_json(path, stage))
-    if state is None:
-        raise ConfigError(f"{path} is not a compiled prompt; `program.save` and `python -m ksflow optimize` write them")
+    try:
+        with reaching(f"{stage}.prompt: cannot read {path}", "name another file"):
+            record = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is not JSON: {error}") from error
+    try:
+        metadata = record.pop("metadata", None)
+        state = record.get("predict", record)  # a lone dspy.Predict is saved without a name
+        _SavedState.model_validate(state)
+    except (AttributeError, TypeError, ValidationError) as error:
+        writers = "`program.save` and `python -m ksflow optimize` write them"
+        raise ConfigError(f"{path} is not a compiled prompt; {writers}") from error
+    ours = metadata.get("ksflow") if isinstance(metadata, dict) else None
+    ours = ours if isinstance(ours, dict) else {}
     again = f"compile it again with `python -m ksflow optimize stage={stage}`, or set {stage}.prompt=null"
     now = signature_hash(signature)
     compiled = [ours.get("stage", stage), ours.get("signature", now)]
     if compiled != [stage, now]:
         raise ConfigError(f"{path} was compiled for {' '.join(map(str, compiled))}, this is {stage} {now}: {again}")
-    known = "signature" in ours
-    if not _fits(state["signature"]["fields"], signature.dump_state()["fields"], known):
+    saved, declared = state["signature"]["fields"], signature.dump_state()["fields"]
+    # Where no hash says so, the names must be the same. A prefix is made of its field's name; optimisers (COPRO) change
+    # the last one.
+    names, wanted = ([field["prefix"] for field in fields[:-1]] for fields in (saved, declared))
+    if len(saved) != len(declared) or ("signature" not in ours and names != wanted):
         raise ConfigError(f"{path} was compiled for other fields than {stage} has now: {again}")
     return {**state, "lm": None, "traces": [], "train": []}
 
@@ -74,61 +106,13 @@ def find(stage: str, prompt: str) -> Path:
     for folder in folders:
         if (folder / f"{prompt}.json").is_file():
             return folder / f"{prompt}.json"
-    known = (
-        f"{', '.join(sorted(file.stem for file in folder.glob('*.json'))) or 'none'} in {folder}" for folder in folders
-    )
-    raise ConfigError(f"{stage}.prompt: cannot read {prompt}; there are: {'; '.join(known)}; a path ends in .json")
-
-
-def _json(path: Path, stage: str) -> Any:
-    try:
-        with reaching(f"{stage}.prompt: cannot read {path}", "name another file"):
-            return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is not JSON: {error}") from error
-
-
-def _parts(record: Any) -> tuple[State, State | None]:
-    """What the file says of itself, and the state of its predictor; None where it has none that DSPy could take."""
-    if not isinstance(record, dict):
-        return {}, None
-    metadata = record.get("metadata")
-    ours = metadata.get("ksflow") if isinstance(metadata, dict) else None
-    flat = {name: value for name, value in record.items() if name != "metadata"}  # of a lone dspy.Predict
-    return ours if isinstance(ours, dict) else {}, _prompt(record.get("predict", flat))
-
-
-def _prompt(state: Any) -> State | None:
-    """The state if it is one of a predictor: DSPy takes whatever stands there, and breaks on it when it is asked."""
-    if not (isinstance(state, dict) and set(state) <= _STATE):
-        return None
-    demos, signature = state.get("demos"), state.get("signature")
-    if not (isinstance(demos, list) and all(isinstance(demo, dict) for demo in demos) and isinstance(signature, dict)):
-        return None
-    fields = signature.get("fields")
-    named = isinstance(fields, list) and all(
-        isinstance(field, dict) and all(isinstance(field.get(key), str) for key in ("prefix", "description"))
-        for field in fields
-    )
-    return state if named and isinstance(signature.get("instructions"), str) else None
-
-
-def _fits(saved: list[dict[str, str]], declared: list[dict[str, str]], known: bool) -> bool:
-    """Whether the fields are as many and, where no hash says so, have the same names in the same order.
-
-    A prefix is made of its field's name. The last one is not looked at: optimisers (COPRO) change it.
-    """
-    prefixes = [[field["prefix"] for field in fields[:-1]] for fields in (saved, declared)]
-    return len(saved) == len(declared) and (known or prefixes[0] == prefixes[1])
-
-
-def _values(annotation: Any) -> Any:
-    """Which values a type takes: its JSON schema without names and documentation."""
-    schema = TypeAdapter(annotation).json_schema()
-    return _inlined(schema, schema.get("$defs", {}), ())
+    names = {folder: ", ".join(sorted(file.stem for file in folder.glob("*.json"))) for folder in folders}
+    known = "; ".join(f"{found or 'none'} in {folder}" for folder, found in names.items())
+    raise ConfigError(f"{stage}.prompt: cannot read {prompt}; there are: {known}; a path ends in .json")
 
 
 def _inlined(part: Any, defs: dict[str, Any], inside: tuple[str, ...]) -> Any:
+    """A JSON schema, or a part of one, without names and documentation."""
     if isinstance(part, list):
         return [_inlined(item, defs, inside) for item in part]
     if not isinstance(part, dict):

@@ -11,20 +11,11 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from dspy.lm15 import (
-    CacheConfig,
-    Config,
-    LMRouter,
-    Reasoning,
-    Request,
-    Response,
-    RouterConfig,
-    materialize_response,
-)
+from dspy import lm15
 
 from ksflow.errors import ConfigError
 from ksflow.lm.dspy_seams import LiteLLMEngine, StdlibTransport
-from ksflow.lm.settings import ModelSettings
+from ksflow.lm.model import Model
 
 # Options that lm15 spells for each provider.
 _SAMPLING = ("top_p", "top_k", "stop", "seed", "frequency_penalty", "presence_penalty")
@@ -33,8 +24,7 @@ _CONNECTION = frozenset(
     {"api_key", "api_base", "base_url", "headers", "extra_headers", "timeout", "api_version", "azure_ad_token_provider"}
 ) | {"organization", "project", "extra_query", "custom_llm_provider"}
 """Options that litellm takes for the connection."""
-_DELAY = re.compile(rb'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"')
-"""Google's RetryInfo."""
+_DELAY = re.compile(rb'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"')  # Google's RetryInfo
 _PACKAGES = {"bedrock": ("litellm", "boto3"), "vertex_ai": ("litellm", "google.auth")}
 
 
@@ -43,28 +33,21 @@ def resolve_model(model: str) -> tuple[str, str]:
     """Provider and name as lm15 has them: openai/NAME is openai-chat and NAME. Raises lm15's errors."""
     head, slash, name = model.partition("/")
     named = bool(slash) and ":" not in head  # lm15 takes what is before a colon for its own provider: ollama/qwen:7b
-    route = LMRouter(RouterConfig(env={})).resolve_openai_chat(f"{head}/-" if named else model)
+    route = lm15.LMRouter(lm15.RouterConfig(env={})).resolve_openai_chat(f"{head}/-" if named else model)
     return route.provider, name if named else route.model
 
 
-def takes_marks(model: ModelSettings) -> bool:
+def takes_marks(model: Model) -> bool:
     """Whether a prompt is cached by the provider up to a mark; others cache by themselves what prompts begin with."""
     if model.engine == "litellm":
         return "claude" in model.model or model.model.startswith("anthropic/")
     return model.engine == "lm15" and resolve_model(model.model)[0] == "anthropic"
 
 
-def speaks_chat_elsewhere(model: ModelSettings) -> bool:
-    """Whether it is reached at another server than OpenAI's, by its protocol: such servers know `max_tokens`, and many
-    take no notice of the newer `max_completion_tokens`, which lm15 sends.
-    """
-    return model.engine == "lm15" and bool(model.api_base) and resolve_model(model.model)[0] == "openai-chat"
-
-
-def mark(model: ModelSettings, config: Mapping[str, Any], messages: int) -> dict[str, Any]:
+def mark(model: Model, config: Mapping[str, Any], messages: int) -> dict[str, Any]:
     """What requests say, with the mark behind the last message but one of so many."""
     if model.engine == "lm15":
-        return {**config, "cache": CacheConfig(prefix_until_index=messages - 2)}
+        return {**config, "cache": lm15.CacheConfig(prefix_until_index=messages - 2)}
     places = [{"location": "message", "role": "system"}, {"location": "message", "index": -2}]
     extensions = {"cache_control_injection_points": places}  # litellm's words, for whatever provider
     return {**config, "extensions": {**config.get("extensions", {}), **extensions}}
@@ -73,14 +56,22 @@ def mark(model: ModelSettings, config: Mapping[str, Any], messages: int) -> dict
 class _Native:
     """Has lm15 ask, over the wire. The model's name is DSPy's until here."""
 
-    def __init__(self, model: str, config: RouterConfig) -> None:
-        self._router, self._route = LMRouter(config), ":".join(resolve_model(model))
+    def __init__(self, model: Model, config: lm15.RouterConfig) -> None:
+        self._router, self._route = lm15.LMRouter(config), ":".join(resolve_model(model.model))
+        self._elsewhere = bool(model.api_base) and self._route.startswith("openai-chat:")
 
-    def complete(self, request: Request) -> Response:
-        return self._router.complete(replace(request, model=self._route))
+    def complete(self, request: lm15.Request) -> lm15.Response:
+        return self._router.complete(self._routed(request))
 
-    def stream(self, request: Request) -> Any:
-        return self._router.stream(replace(request, model=self._route))
+    def stream(self, request: lm15.Request) -> Any:
+        return self._router.stream(self._routed(request))
+
+    def _routed(self, request: lm15.Request) -> lm15.Request:
+        config = request.config
+        if self._elsewhere and config.max_tokens:  # such servers may take no notice of `max_completion_tokens`
+            limit = {**(config.extensions or {}), "max_tokens": config.max_tokens}
+            config = replace(config, max_tokens=None, extensions=limit)
+        return replace(request, model=self._route, config=config)
 
 
 class _Transport(StdlibTransport):  # type: ignore[misc]
@@ -117,18 +108,7 @@ def _in_an_envelope(body: bytes) -> bytes:
     return json.dumps(data).encode()
 
 
-class Streamed:
-    """Has the answer sent as it is made."""
-
-    def __init__(self, engine: Any) -> None:
-        self._engine = engine
-
-    def complete(self, request: Request) -> Response:
-        """The whole answer."""
-        return materialize_response(self._engine.stream(request), request)
-
-
-def engine_of(model: ModelSettings) -> Any:
+def engine_of(model: Model) -> Any:
     """What has `complete`. Connects to nothing yet. ConfigError, or an error of lm15's, when it cannot be as set."""
     if not isinstance(model.engine, str):
         return model.engine
@@ -146,19 +126,16 @@ def engine_of(model: ModelSettings) -> Any:
         raise ConfigError(f"{model.model}: the option {', '.join(connection)} needs engine=litellm")
     (provider, _), wait_s = resolve_model(model.model), model.timeout_s
     waits = {f"{what}_timeout": wait_s for what in ("read", "write", "pool")} if wait_s else {}
-    config = RouterConfig(
+    config = lm15.RouterConfig(
         api_keys={provider: key} if key else None,
         base_urls={provider: model.api_base} if model.api_base else None,
         transport=_Transport(**waits),
     )
-    return _Native(model.model, config)
+    return _Native(model, config)
 
 
-def generation_of(model: ModelSettings) -> dict[str, Any]:
-    """What requests say beside DSPy's settings, as fields of lm15's Config; what lm15 does not know goes as it is.
-
-    Raises lm15's errors.
-    """
+def generation_of(model: Model) -> dict[str, Any]:
+    """What requests say beside DSPy's settings, as fields of lm15's Config. Raises lm15's errors."""
     options = {name: value for name, value in (model.options or {}).items() if name not in _CONNECTION}
     effort = options.pop("reasoning_effort", None) or model.reasoning_effort
     budget = options.pop("thinking_budget", None)
@@ -167,8 +144,9 @@ def generation_of(model: ModelSettings) -> dict[str, Any]:
         options["thinking"] = {"type": "enabled", "budget_tokens": budget}
         budget = None
     if effort or budget is not None:
-        generation["reasoning"] = Reasoning("off" if effort == "none" else effort or "medium", thinking_budget=budget)
+        strength = "off" if effort == "none" else effort or "medium"
+        generation["reasoning"] = lm15.Reasoning(strength, thinking_budget=budget)
     if options:
         generation["extensions"] = options
-    Config(**generation)
+    lm15.Config(**generation)
     return generation

@@ -1,37 +1,17 @@
 """Engines that stand in for a provider. `DummyEngine` makes `llm=dummy` a dry run without keys or network."""
 
-import itertools
-import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ksflow.errors import ConfigError
 from ksflow.lm import answers
-from ksflow.lm.sections import COMPLETED
 
 if TYPE_CHECKING:
     from dspy.lm15 import Request, Response
-
-BAD: dict[str, Callable[[str], str]] = {
-    "empty": lambda text: "",
-    "prose": lambda text: "I would first look at the memory access pattern.",
-    "truncated": lambda text: text[: len(text) * 2 // 3],
-    "unmarked": lambda text: text.replace(COMPLETED, ""),
-    "talkative": lambda text: f"{text}\nLet me know how it goes!",
-    "python": lambda text: text.replace('"', "'"),
-    "nan": lambda text: re.sub(r"\[[\d., ]+\]", "[NaN, NaN]", text),
-    "extra": lambda text: text.replace('{"', '{"confidence": 1, "'),
-    "unknown": lambda text: text.replace("[[ ## base_id ## ]]\n", "[[ ## base_id ## ]]\n9"),
-    "unclosed": lambda text: text.replace("[[ ## code ## ]]\n", "[[ ## code ## ]]\n```cpp\n"),
-}
-"""Ways in which models spoil a good answer."""
 
 
 class Engine:
     """Stands in for a provider. What has `complete` alone and is none of these will do; its price is not known."""
 
-    price_source = ""
-    """Who says that an answer costs nothing before it is there; empty where nobody does."""
+    price_source = ""  # who says that an answer costs nothing before it is there; empty where nobody does
 
     def complete(self, request: "Request") -> "Response":
         """One answer. DSPy calls it where it would call a provider; its errors are lm15's or ours."""
@@ -50,35 +30,14 @@ class DummyEngine(Engine):
 
     price_source = "dummy"
 
-    def __init__(self, bad: str = "", times: int | None = None) -> None:
-        """`bad` names a way of `BAD` to spoil answers: the first `times` of them, or all."""
-        if bad and bad not in BAD:
-            raise ConfigError(f"bad={bad} is not one of: {', '.join(BAD)}")
-        self.bad = bad
-        self.times = times
-        self._calls = itertools.count()
-
     def __repr__(self) -> str:
-        return f"DummyEngine({self.bad!r}, {self.times!r})"
+        return "DummyEngine()"
 
     def complete(self, request: "Request") -> "Response":
         """One answer, made of the last message."""
         prompt = request.messages[-1].text or ""
         text = answers.answer(prompt)
-        if self.bad and (self.times is None or next(self._calls) < self.times):
-            text = BAD[self.bad](text)
         return as_response(request, text, (len(prompt) // 4, len(text) // 4))
-
-
-class FixedAnswer(Engine):
-    """Has its answer already."""
-
-    def __init__(self, answer: "Response | str") -> None:
-        self._answer = answer
-
-    def complete(self, request: "Request") -> "Response":
-        """It."""
-        return as_response(request, self._answer) if isinstance(self._answer, str) else self._answer
 
 
 def as_response(request: "Request", text: str, tokens: tuple[int, int] | None = None) -> "Response":

@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from dspy.lm15 import Request, Response
 
 POLL_S = 0.2
+_PAGE = """# A question of the {stage}
+
+Write your answer into `{answer}`, in this folder; it is taken as soon as it is there and no longer grows.
+{again}What follows is the whole prompt. The form of the answer is described in it.
+
+{prompt}
+"""
 
 
 class InboxEngine(Engine):
@@ -35,8 +42,7 @@ class InboxEngine(Engine):
     def __init__(self, folder: str = "runs/inbox") -> None:
         """`folder` is relative to where the program was started."""
         self.folder = Path(folder).expanduser().absolute()
-        self._waiting: set[str] = set()
-        """The names of the questions that are waited for here."""
+        self._waiting: set[str] = set()  # the names of the questions that are waited for here
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -51,15 +57,15 @@ class InboxEngine(Engine):
     def _asked(self, prompt: str) -> str:
         _check_deadline()
         stage = call_context().stage.partition("=")[0] or "question"
-        with self._name(f"{stage}-{digest(prompt, digits=12)}") as names:
-            name, before = names
+        with self._name(f"{stage}-{digest(prompt, digits=12)}") as (name, before):
             question, answer = self.folder / f"{name}.md", self.folder / f"{name}.answer.md"
             purpose = call_context().about or "another round"
             event = f"asked again, for {purpose}: an answer of its own is wanted" if before else "waiting for an answer"
             with reaching(f"the inbox {self.folder} cannot be used", "set model.folder"):
                 question.parent.mkdir(parents=True, exist_ok=True)
                 again = f"`{before}.md` asked the same; this is for {purpose}, and an answer of its own is wanted.\n"
-                write(question, _page(stage, answer.name, again if before else "", prompt))  # at once, never a half
+                page = _PAGE.format(stage=stage, answer=answer.name, again=again if before else "", prompt=prompt)
+                write(question, page)  # at once, never a half
                 with call_context().unanswered() as interrupted:
                     structlog.get_logger("ksflow.inbox").info(event, stage=stage, question=str(question))
                     text = _wait(answer, interrupted)
@@ -71,10 +77,7 @@ class InboxEngine(Engine):
 
     @contextmanager
     def _name(self, first: str) -> Iterator[tuple[str, str]]:
-        """Meanwhile a question has this name, the first that nobody waits for and that was not answered before.
-
-        With it the name of the equal question before it; empty where there is none.
-        """
+        """A name that nobody else waits for, and that of the equal question before it, if there is one."""
         name = before = first
         with self._lock:
             number = 1
@@ -91,15 +94,6 @@ class InboxEngine(Engine):
 def inbox_model(folder: str = "runs/inbox", name: str = "inbox", deadline_s: float | None = None) -> Model:
     """A model whose answers come through a folder. `name` is what the records call whoever answers."""
     return Model(name, engine=InboxEngine(folder), deadline_s=deadline_s)
-
-
-def _page(stage: str, answer: str, again: str, prompt: str) -> str:
-    return (
-        f"# A question of the {stage}\n\n"
-        f"Write your answer into `{answer}`, in this folder; it is taken as soon as it is there and no longer grows.\n"
-        f"{again}"
-        f"What follows is the whole prompt. The form of the answer is described in it.\n\n{prompt}\n"
-    )
 
 
 def _wait(answer: Path, interrupted: Callable[[], bool]) -> str:
@@ -126,8 +120,7 @@ def _check_deadline() -> None:
 
 
 def _look(path: Path) -> tuple[int, int, int] | None:
-    try:
+    with suppress(FileNotFoundError):
         status = path.stat()
-    except FileNotFoundError:
-        return None
-    return (status.st_size, status.st_mtime_ns, status.st_ino) if status.st_size else None
+        return (status.st_size, status.st_mtime_ns, status.st_ino) if status.st_size else None
+    return None

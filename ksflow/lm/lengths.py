@@ -6,22 +6,17 @@ What one question taught holds for all stages of the process: a refusal that is 
 
 import logging
 import re
-import threading
 import time
 from dataclasses import dataclass, replace
 
 from dspy.lm15 import Request
 
-from ksflow.lm.settings import ModelSettings
+from ksflow.lm.model import Model
 
-LEAST_ANSWER = 512
-"""Tokens: where no more are left for an answer, it is the prompt that is too long."""
-_SHORT = 1_000
-"""Tokens of a prompt that is too short for its estimate to be held against the server's count."""
-_CUT = 0.5
-"""The server's count as a share of the estimate below which the prompt was cut; estimates have a fifth too many."""
-_SHRINK = 0.75
-"""Of a prompt that was refused without a number, what is tried next."""
+LEAST_ANSWER = 512  # tokens: where no more are left for an answer, it is the prompt that is too long
+_SHORT = 1_000  # tokens of a prompt that is too short for its estimate to be held against the server's count
+_CUT = 0.5  # share of the estimate below which, by the server's count, the prompt was cut
+_SHRINK = 0.75  # of a prompt that was refused without a number, what is tried next
 _HOPELESS = 4_000
 _NUMBER = r"`?\D{0,3}(\d[\d,]*)"
 _ANSWER = re.compile(
@@ -44,58 +39,46 @@ _PROMPT = re.compile(
     re.IGNORECASE,
 )
 """What the prompt has by the server's count."""
-_SIZE = re.compile(r"mini|nano|lite|small|tiny|flash")
-"""What makes another model of a name."""
-_ABOUT_ANSWER = re.compile(r"max\w*tokens", re.IGNORECASE)
+_SIZE = re.compile(r"mini|nano|lite|small|tiny|flash")  # what makes another model of a name
 
 
 @dataclass
 class Lengths:
     """What a server takes, in tokens; None where nothing was refused yet."""
 
-    context: int | None = None
-    """Prompt and answer together."""
+    context: int | None = None  # prompt and answer together
     answer: int | None = None
-    since: float | None = None
-    """The moment from which on prompts are cut to the context."""
-    guessed: bool = False
-    """The server gave no number for the context."""
-    cut: str = ""
-    """What a person was told of prompts that are cut."""
-    other: str = ""
-    """What a person was told of another model that answers."""
+    since: float | None = None  # the moment from which on prompts are cut to the context
+    guessed: bool = False  # the server gave no number for the context
+    cut: str = ""  # what a person was told of prompts that are cut
+    other: str = ""  # what a person was told of another model that answers
 
 
 _known: dict[tuple[str, str], Lengths] = {}
-_opening = threading.Lock()
 
 
-def lengths(model: ModelSettings) -> Lengths:
+def lengths(model: Model) -> Lengths:
     """Return what is known of a model at its address, shared by all stages."""
-    with _opening:
-        return _known.setdefault((model.api_base or "", model.model), Lengths())
+    return _known.setdefault((model.api_base or "", model.model), Lengths())
 
 
-def context_of(model: ModelSettings) -> int | None:
+def context_of(model: Model) -> int | None:
     """Return what prompt and answer may have together: as configured, and as the server said."""
     return min(filter(None, (model.context_tokens, lengths(model).context)), default=None)
 
 
-def fit_allowance(model: ModelSettings, request: Request, tokens_in: int) -> Request:
+def fit_allowance(model: Model, request: Request, tokens_in: int) -> Request:
     """Return the request with an allowance for the answer that the server is known to take."""
-    known, most = lengths(model), limit_of(request)
-    if most is None:
+    known, most = lengths(model), request.config.max_tokens
+    if not most:
         return request
     room = known.context - tokens_in if known.context and not known.guessed else most
     return _limited(request, min(most, known.answer or most, max(room, LEAST_ANSWER)))
 
 
-def reduce_allowance(model: ModelSettings, request: Request, words: str, tokens_in: int) -> Request | None:
-    """Return the request with a smaller allowance for the answer, where a refusal with these words asks for one.
-
-    None where the prompt itself is too long, or the words concern no length.
-    """
-    known, most = lengths(model), limit_of(request)
+def reduce_allowance(model: Model, request: Request, words: str, tokens_in: int) -> Request | None:
+    """Return the request with a smaller allowance for the answer; None unless a refusal's words ask for that."""
+    known, most = lengths(model), request.config.max_tokens
     answer, context = _read(_ANSWER, words), _read(_CONTEXT, words)
     prompt = _read(_PROMPT, words) or tokens_in
     if most is not None and answer and not context:
@@ -108,13 +91,11 @@ def reduce_allowance(model: ModelSettings, request: Request, words: str, tokens_
 
 def refuses_allowance(words: str) -> bool:
     """Whether a refusal is for the answer's allowance, not for the prompt."""
-    return bool(_ABOUT_ANSWER.search(words)) and not _CONTEXT.search(words)
+    return bool(re.search(r"max\w*tokens", words, re.IGNORECASE)) and not concerns_length(words)
 
 
-def shorten_prompts(model: ModelSettings, tokens_in: int, began: float) -> bool:
-    """Have later prompts cut to what the server takes, as a refusal said it, or as it is guessed. False where the
-    refused question, which began at that moment, was cut already: nothing shorter is left to ask.
-    """
+def shorten_prompts(model: Model, tokens_in: int, began: float) -> bool:
+    """Have later prompts cut to what the server takes. False where the refused one, of that moment, was cut already."""
     known = lengths(model)
     again = known.since is not None and began > known.since
     if known.since is None or again:
@@ -130,18 +111,8 @@ def concerns_length(words: str) -> bool:
     return bool(_CONTEXT.search(words))
 
 
-def limit_of(request: Request) -> int | None:
-    """Return the most tokens that a request allows for its answer; None where it says nothing."""
-    extensions = request.config.extensions or {}
-    limit = request.config.max_tokens or extensions.get("max_tokens")
-    return int(limit) if limit else None
-
-
 def _limited(request: Request, most: int) -> Request:
-    config = request.config
-    if config.max_tokens is not None:
-        return replace(request, config=replace(config, max_tokens=most))
-    return replace(request, config=replace(config, extensions={**(config.extensions or {}), "max_tokens": most}))
+    return replace(request, config=replace(request.config, max_tokens=most))
 
 
 def _read(pattern: re.Pattern[str], words: str) -> int | None:
@@ -150,23 +121,13 @@ def _read(pattern: re.Pattern[str], words: str) -> int | None:
     return int(digits.replace(",", "")) if digits else None
 
 
-def complaint(model: ModelSettings, sent: int, counted: int) -> str:
-    """Return what is wrong where a server counted so many tokens of a prompt of about `sent`, or an empty text."""
-    if sent < _SHORT or not 0 < counted < _CUT * sent:
-        return ""
-    return (
-        f"{model.model} was sent a prompt of about {sent} tokens, and its server counted {counted}: it cuts prompts to "
-        "its context and says nothing; give it a longer one (num_ctx, OLLAMA_CONTEXT_LENGTH=65536, --ctx-size), or say "
-        "what it has with model.context_tokens=TOKENS"
-    )
-
-
-def answers_as(model: ModelSettings, name: str) -> str:
+def answers_as(model: Model, name: str) -> str:
     """Return what is wrong where a server says that the model of this name answered, or an empty text.
 
     Dated versions, aliases and files of a name are the same model: gpt-5-2025-08-07, models/qwen.gguf.
     """
-    asked, said = (_bare(each) for each in (model.name, name))
+    names = (each.rpartition("/")[2].lower() for each in (model.name, name))
+    asked, said = (re.sub(r"latest|[^a-z0-9]", "", each) for each in names)
     longer, shorter = (said, asked) if asked in said else (asked, said)
     alike = shorter in longer and not _SIZE.search(longer.replace(shorter, "", 1))
     if alike or asked in ("default", "local") or model.engine != "lm15" or model.provider == "azure":
@@ -174,16 +135,16 @@ def answers_as(model: ModelSettings, name: str) -> str:
     return f"{model.model} was asked, and {name} answered by its server's word: see model.name and model.api_base"
 
 
-def _bare(name: str) -> str:
-    return re.sub(r"latest|[^a-z0-9]", "", name.rpartition("/")[2].lower())
-
-
-def tell(model: ModelSettings, sent: int, counted: int, name: str) -> None:
+def tell(model: Model, sent: int, counted: int, name: str) -> None:
     """Tell a person, once for each model, what its answers show to be wrong."""
     known, log = lengths(model), logging.getLogger("ksflow.models")
-    if not known.cut and (wrong := complaint(model, sent, counted)):
-        known.cut = wrong
-        log.warning(wrong)
+    if not known.cut and sent >= _SHORT and 0 < counted < _CUT * sent:
+        known.cut = (
+            f"{model.model} was sent a prompt of about {sent} tokens, and its server counted {counted}: it cuts "
+            "prompts to its context and says nothing; give it a longer one (num_ctx, OLLAMA_CONTEXT_LENGTH=65536, "
+            "--ctx-size), or say what it has with model.context_tokens=TOKENS"
+        )
+        log.warning(known.cut)
     if not known.other and (wrong := answers_as(model, name)):
         known.other = wrong
         log.warning(wrong)

@@ -5,7 +5,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from ksflow.lm.settings import ModelSettings
+from ksflow.lm.model import Model
 
 PERIOD_S = 60.0
 
@@ -15,8 +15,7 @@ class Slot:
     """One request's place in the last minute."""
 
     at: float
-    tokens: int
-    """Prompt and answer: the most that they may be, and once known what they were."""
+    tokens: int  # prompt and answer: the most that they may be, and once known what they were
 
 
 class RateLimiter:
@@ -69,10 +68,8 @@ class RateLimiter:
 
 
 _limiters: dict[tuple[str, str], RateLimiter] = {}
-_opening = threading.Lock()
 
 
-def rate_limiter(model: ModelSettings) -> RateLimiter:
+def rate_limiter(model: Model) -> RateLimiter:
     """The limiter of all that share the model's address and name."""
-    with _opening:
-        return _limiters.setdefault((model.api_base or "", model.model), RateLimiter())
+    return _limiters.setdefault((model.api_base or "", model.model), RateLimiter())

@@ -12,7 +12,7 @@ from typing import Any
 from ksflow.lm.connection import resolve_model
 from ksflow.lm.dspy_seams import estimate_cost, model_info, source_info, usage_dict
 from ksflow.lm.engines import Engine
-from ksflow.lm.settings import ModelSettings
+from ksflow.lm.model import Model
 
 # The list that ships with DSPy; otherwise the first look fetches one from GitHub.
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
@@ -33,11 +33,10 @@ class Price:
 
     usd_in: float
     usd_out: float
-    source: str
-    """`configuration`, or the list with its version and the model's name in it."""
+    source: str  # `configuration`, or the list with its version and the model's name in it
 
 
-def price(model: ModelSettings, tokens_in: int = 0) -> Price | None:
+def price(model: Model, tokens_in: int = 0) -> Price | None:
     """What a token of the model costs at a prompt of `tokens_in`; None when nobody says. Cached input is not rated."""
     if model.usd_per_mtok_in is not None and model.usd_per_mtok_out is not None:
         return Price(model.usd_per_mtok_in / _MILLION, model.usd_per_mtok_out / _MILLION, CONFIGURED)
@@ -52,7 +51,7 @@ def price(model: ModelSettings, tokens_in: int = 0) -> Price | None:
     return Price(rates[0] or 0.0, max(rates[1] or 0.0, reasoning), source)
 
 
-def answer_price(model: ModelSettings, response: Any) -> tuple[float, str]:
+def answer_price(model: Model, response: Any) -> tuple[float, str]:
     """Dollars that an answer (a `dspy.lm15.Response`) cost, and where the price was read; empty when unknown."""
     if isinstance(model.engine, Engine) and (cost := model.engine.answer_cost(response)):
         return cost
@@ -73,14 +72,14 @@ def answer_price(model: ModelSettings, response: Any) -> tuple[float, str]:
     return (0.0, "") if usd is None else (float(usd), _entry(model.model, model.engine)[1])
 
 
-def _rated(model: ModelSettings, response: Any, rate: Price) -> float:
+def _rated(model: Model, response: Any, rate: Price) -> float:
     """Dollars by the counts of tokens and a rate."""
     tokens_in, tokens_out = tokens(model, response)
     count, usd = cached_tokens(model, response)
     return (tokens_in - count) * rate.usd_in + usd + tokens_out * rate.usd_out
 
 
-def tokens(model: ModelSettings, response: Any) -> tuple[int, int]:
+def tokens(model: Model, response: Any) -> tuple[int, int]:
     """Tokens of prompt and answer, thinking included, as the provider counted them; 0 when it did not say.
 
     Counts that contradict each other err upwards: a server may count cached, reasoning or audio tokens beside the
@@ -99,12 +98,12 @@ def _with_parts(count: int, parts: list[int]) -> int:
     return count + sum(parts) if max(parts, default=0) > count else count
 
 
-def _usage(model: ModelSettings, response: Any) -> dict[str, Any]:
+def _usage(model: Model, response: Any) -> dict[str, Any]:
     provider = _route(model.model, model.engine)[0] if isinstance(model.engine, str) else None
     return dict(usage_dict(response, provider))
 
 
-def cached_tokens(model: ModelSettings, response: Any) -> tuple[int, float]:
+def cached_tokens(model: Model, response: Any) -> tuple[int, float]:
     """Tokens of the prompt out of the provider's cache, and what they cost in dollars; 0 where nobody told."""
     count = int((_usage(model, response).get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
     rate = price(model, tokens(model, response)[0]) if count else None
@@ -120,10 +119,8 @@ def cached_tokens(model: ModelSettings, response: Any) -> tuple[int, float]:
     return count, count * per_token
 
 
-def answer_limit(model: ModelSettings, needed: int) -> int | None:
-    """How many tokens an answer may have that needs so many: more than `max_tokens` only where the price list says that
-    the model can. None where it is left to the provider.
-    """
+def answer_limit(model: Model, needed: int) -> int | None:
+    """The most tokens of an answer that needs so many: above `max_tokens` only where the price list has more."""
     limit = model.max_tokens
     if limit is None or needed <= limit or not isinstance(model.engine, str):
         return limit

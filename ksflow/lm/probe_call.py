@@ -1,8 +1,6 @@
 """One question to a model the way a stage asks it: does it answer in the form that stages need, and read all of it?"""
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,13 +10,11 @@ from ksflow.errors import StageError
 from ksflow.lm.lengths import lengths
 from ksflow.lm.model import Model
 from ksflow.lm.program import Inquiry, Program
+from ksflow.lm.prompts.brief import count
 from ksflow.protocols import override_call
 from ksflow.records import Call
 
-_LONGEST_ANSWER = 4000
-"""Tokens: a model that thinks needs some, and this is a question of one line."""
-
-
+_LONGEST_ANSWER = 4000  # tokens: a model that thinks needs some, and this is a question of one line
 _PROMPT = 12_000
 """Tokens of the question by the estimate, about 8,000 in truth: stages ask in more, and a server that cuts prompts to a
 default of 4,096 is noticed.
@@ -39,10 +35,8 @@ class Answered:
     """What came of the question."""
 
     call: Call
-    trouble: str = ""
-    """Why the answer could not be read; empty where it could."""
-    notices: tuple[str, ...] = ()
-    """What the answer's counts and names show to be wrong."""
+    trouble: str  # why the answer could not be read; empty where it could
+    notices: tuple[str, ...]  # what the answer's counts and names show to be wrong
 
 
 def ask(model: Model) -> Answered:
@@ -51,32 +45,21 @@ def ask(model: Model) -> Answered:
     calls: list[Call] = []
     short = replace(model, cache=False, retries=min(model.retries, 1), max_tokens=most)
     program = Program("llm=check", ReadinessSignature, short, attempts=1)
+    log, trouble = logging.getLogger("ksflow.models"), ""
+    log.disabled = True  # what is wrong with an answer is in `notices`, and told nowhere else
     try:
-        with override_call(record=calls.append), _told_here():
+        with override_call(record=calls.append):
             room = _PROMPT if model.context_tokens is None else min(_PROMPT, model.context_tokens // 2)
-            filler = _LINE * (room // program.count(_LINE))
+            filler = _LINE * (room // count(_LINE))
             program.ask(Inquiry({"text": f"2, 3 and 5\n{filler}"}, _read))
     except StageError as error:
         if not calls or calls[-1].error:
             raise
-        return Answered(calls[-1], error.reason.partition(": ")[2] or error.reason, _notices(program))
-    return Answered(calls[-1], notices=_notices(program))
-
-
-@contextmanager
-def _told_here() -> Iterator[None]:
-    """What is wrong with an answer is in `notices`, and told nowhere else."""
-    log = logging.getLogger("ksflow.models")
-    log.disabled = True
-    try:
-        yield
+        trouble = error.reason.partition(": ")[2] or error.reason
     finally:
         log.disabled = False
-
-
-def _notices(program: Program) -> tuple[str, ...]:
     known = lengths(program.model)
-    return tuple(filter(None, (known.cut, known.other)))
+    return Answered(calls[-1], trouble, tuple(filter(None, (known.cut, known.other))))
 
 
 def _read(answer: dict[str, Any]) -> None:

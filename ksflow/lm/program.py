@@ -19,28 +19,23 @@ from ksflow.lm.client import MeteredLM
 from ksflow.lm.lengths import context_of
 from ksflow.lm.model import Model
 from ksflow.lm.prices import answer_limit
-from ksflow.lm.prompts.brief import Brief, Section, SectionKind, fill
+from ksflow.lm.prompts.brief import Brief, Section, SectionKind, count, fill
 from ksflow.lm.refusals import Filtered
 from ksflow.lm.replay import Replay
-from ksflow.lm.tokenizer import counter
 from ksflow.protocols import call_context
 from ksflow.records import Question, digest
 from ksflow.redaction import redact
 
 T = TypeVar("T")
-_MOST_SHOWN = 3
-"""How often a model may ask to see more before it answers."""
+_MOST_SHOWN = 3  # how often a model may ask to see more before it answers
 
 
 class Inquiry(NamedTuple, Generic[T]):
     """What a stage asks, and how it reads the answer."""
 
-    inputs: Mapping[str, str]
-    """Input field -> text: all fields of the signature."""
-    accept: Callable[[dict[str, Any]], T]
-    """What the stage makes of the output fields. Its ValueError says why they cannot be used."""
-    answer_tokens: int = 0
-    """What a whole answer takes, thinking not counted, where that may be more than the model's `max_tokens`."""
+    inputs: Mapping[str, str]  # input field -> text: all fields of the signature
+    accept: Callable[[dict[str, Any]], T]  # its ValueError says why output fields cannot be used
+    answer_tokens: int = 0  # of a whole answer, thinking not counted, if that may be more than `max_tokens`
 
 
 class MoreWanted(Exception):
@@ -54,12 +49,10 @@ class Unusable(StageError):
 class Prompt(NamedTuple):
     """A question as it would be sent."""
 
-    label: str
-    """The stage and its variant."""
+    label: str  # the stage and its variant
     model: str
     messages: list[dict[str, Any]]
-    sections: list[tuple[str, str, int]]
-    """Each with its kind (`stable`, `slow`, `volatile`) and its tokens; the instructions are the first."""
+    sections: list[tuple[str, str, int]]  # each with its kind and its tokens; the instructions are the first
 
 
 class Program(dspy.Module):  # type: ignore[misc]
@@ -97,10 +90,8 @@ class Program(dspy.Module):  # type: ignore[misc]
         self.attempts = attempts
         self.seed = seed
         self.prompt = prompt
-        self.count = counter(lm.model)
         self.layout: dspy.Adapter | None = None
-        self.declared = signature
-        """The signature as the stage declares it, whatever an optimiser made of the predictor's."""
+        self.declared = signature  # whatever an optimiser made of the predictor's
         self.predict = dspy.Predict(signature)
         if prompt is not None:
             self.load(compiled.find(stage, prompt))
@@ -123,7 +114,7 @@ class Program(dspy.Module):  # type: ignore[misc]
         return self.layout or dspy.settings.adapter or KernelAdapter()
 
     def get_lm(self) -> Any:
-        """The model that `set_lm` gave it, else the stage's own."""
+        """The model that `set_lm` gave it, else the stage's own: DSPy's optimisers ask for it."""
         return self.predict.lm or self.lm
 
     def forward(self, **inputs: str) -> dspy.Prediction:
@@ -150,7 +141,9 @@ class Program(dspy.Module):  # type: ignore[misc]
             asked["max_tokens"] = most
         while attempt < self.attempts:
             before(refused)
-            lm = self.lm.copy(rollout_id=self._rollout(key, attempt), refused=refused, shown="\n".join(shown), **asked)
+            sample = (self.stage, str(self.seed), key, str(attempt), str(call_context().sample_index))
+            rollout = int(digest(*sample, digits=12), 16)  # part of a kept answer's name, and not sent
+            lm = self.lm.copy(rollout_id=rollout, refused=refused, shown="\n".join(shown), **asked)
             attempt += 1
             try:
                 with dspy.context(lm=lm, adapter=self.adapter, trace=None):
@@ -184,8 +177,8 @@ class Program(dspy.Module):  # type: ignore[misc]
         budget = context_of(self.model)
         if budget is not None:
             fixed = self.messages(dict.fromkeys(self.declared.input_fields, "x"))  # blanks around a text count
-            budget -= self._size(fixed) + min(self.model.max_tokens or 0, budget // 2)
-        brief = fill(sections, budget, self.count)
+            budget -= _size(fixed) + min(self.model.max_tokens or 0, budget // 2)
+        brief = fill(sections, budget)
         if brief.left_out:
             log = structlog.get_logger("ksflow.lm.prompts")
             log.info("the prompt has no room for all of it", stage=self.stage, shortened=", ".join(brief.left_out))
@@ -195,10 +188,6 @@ class Program(dspy.Module):  # type: ignore[misc]
         """The prompt with these inputs, as it is sent at the first attempt."""
         messages: list[dict[str, Any]] = self.adapter.format(self.predict.signature, self.predict.demos, dict(inputs))
         return messages
-
-    def _size(self, messages: Iterable[Mapping[str, Any]]) -> int:
-        """Tokens."""
-        return sum(self.count(str(message["content"])) for message in messages)
 
     def _volatile(self, inputs: Mapping[str, str]) -> str:
         """The header of the first section that the next question will not share: of the first volatile one; where there
@@ -214,16 +203,15 @@ class Program(dspy.Module):  # type: ignore[misc]
         texts = [str(message["content"]) for message in self.messages(inquiry.inputs)]
         most = answer_limit(self.model, inquiry.answer_tokens)
         model = replace(self.model, max_tokens=most) if most else self.model
-        return first_question(self.label, model, prompt_tokens(model, texts))
+        return first_question(self.label, model, prompt_tokens(texts))
 
     def laid_out(self, inputs: Mapping[str, str]) -> Prompt:
         """The prompt with these inputs, and the tokens of its sections."""
         messages = self.messages(inputs)
         kinds = inputs.kinds if isinstance(inputs, Brief) else {}
-        sections = [("instructions", "stable", self._size(messages[:-1]))]
+        sections = [("instructions", "stable", _size(messages[:-1]))]
         for name in self.predict.signature.input_fields:
-            kind = kinds.get(name, SectionKind.VOLATILE).name.lower()
-            sections.append((name, kind, self.count(inputs[name])))
+            sections.append((name, kinds.get(name, SectionKind.VOLATILE).name.lower(), count(inputs[name])))
         return Prompt(self.label, self.model.model, messages, sections)
 
     def dump_state(self, json_mode: bool = True) -> dict[str, Any]:
@@ -250,36 +238,30 @@ class Program(dspy.Module):  # type: ignore[misc]
         try:
             self.load_state({"predict": state})
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise ConfigError(
-                f"{path} holds no prompt for {self.stage}: {type(error).__name__} {error}; compile it again"
-            ) from error
+            why = f"{type(error).__name__} {error}"
+            raise ConfigError(f"{path} holds no prompt for {self.stage}: {why}; compile it again") from error
 
     def _check(self, inputs: Mapping[str, str]) -> None:
         """DSPy would send a prompt with a hole."""
-        wrong = set(inputs) ^ set(self.declared.input_fields)
-        if wrong:
-            raise TypeError(
-                f"{self.label} is asked with {', '.join(self.declared.input_fields)}; wrong: {sorted(wrong)}"
-            )
+        fields = self.declared.input_fields
+        if wrong := sorted(set(inputs) ^ set(fields)):
+            raise TypeError(f"{self.label} is asked with {', '.join(fields)}; wrong: {wrong}")
 
-    def _rollout(self, key: str, attempt: int) -> int:
-        """Names one sample. It is part of a kept answer's name and is not sent."""
-        sample = digest(self.stage, str(self.seed), key, str(attempt), str(call_context().sample_index), digits=12)
-        return int(sample, 16)
+
+def _size(messages: Iterable[Mapping[str, Any]]) -> int:
+    return sum(count(str(message["content"])) for message in messages)
 
 
 @dataclass(eq=False)
 class ModelStage:
     """A stage that asks a model: the class names the prompt, the fields are the keys of its configuration."""
 
-    label: ClassVar[str]
-    """The stage and its variant: writer=diff."""
+    label: ClassVar[str]  # the stage and its variant: writer=diff
     signature: ClassVar[type[dspy.Signature]]
 
     lm: Model | None = None
     attempts: int = 3
-    prompt: str | None = None
-    """See `Program`."""
+    prompt: str | None = None  # see `Program`
     seed: int = field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:

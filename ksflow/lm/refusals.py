@@ -4,38 +4,17 @@ import re
 from json import JSONDecodeError
 from typing import Any
 
-from dspy import (
-    ContextWindowExceededError,
-    LMAuthError,
-    LMBillingError,
-    LMConfigurationError,
-    LMError,
-    LMInvalidRequestError,
-    LMRateLimitError,
-    LMTimeoutError,
-    LMTransportError,
-    LMUnsupportedFeatureError,
-    LMUnsupportedModelError,
-)
-from dspy.lm15 import (
-    ProviderError,
-    RefusalPart,
-    ServerError,
-    StreamAssemblyError,
-    TimeoutError,
-    TransportError,
-)
+import dspy
+from dspy import lm15
 
 from ksflow.errors import BudgetError, ConfigError, KsflowError, StageError
 from ksflow.lm.lengths import concerns_length, refuses_allowance, shorten_prompts
-from ksflow.lm.settings import ModelSettings
+from ksflow.lm.model import Model
 from ksflow.redaction import redact
 
-LATE = "answered after the deadline"
-"""The error of a call whose answer nobody waited for; what it cost is true."""
+LATE = "answered after the deadline"  # of a call whose answer nobody waited for; what it cost is true
 FILTERED = "the provider's safety filter refused"
-_KINDS: tuple[type[KsflowError], ...] = (ConfigError, BudgetError)
-"""Of errors that are kept with their kind in front."""
+_KINDS: tuple[type[KsflowError], ...] = (ConfigError, BudgetError)  # are kept with their kind in front
 _FILTER_CODES = {
     *("content_filter", "content_policy_violation"),  # OpenAI, Azure
     *("promptFeedback", "inband_finish_reason"),  # Gemini: what lm15 calls it
@@ -48,13 +27,14 @@ _PLACE = re.compile(
     re.IGNORECASE,
 )
 _BILL = re.compile(r"billing|quota|credit|\bpa(id|y)", re.IGNORECASE)
-_TRANSIENT: tuple[tuple[type[LMError], str], ...] = (
-    (LMRateLimitError, "is still over its rate limit after the retries"),
-    (LMTimeoutError, "did not answer in time"),
-    (LMTransportError, "lost the connection"),
+_TRANSIENT: tuple[tuple[type[dspy.LMError], str], ...] = (
+    (dspy.LMRateLimitError, "is still over its rate limit after the retries"),
+    (dspy.LMTimeoutError, "did not answer in time"),
+    (dspy.LMTransportError, "lost the connection"),
 )
-NEVER_CONNECTED = ("ConnectError", "ConnectTimeout")
-"""What lm15 and httpx raise when nothing was sent."""
+_UNUSABLE = dspy.LMBillingError | dspy.LMUnsupportedModelError | dspy.LMConfigurationError
+_UNUSABLE |= dspy.LMUnsupportedFeatureError
+NEVER_CONNECTED = ("ConnectError", "ConnectTimeout")  # of lm15 and httpx, when nothing was sent
 
 
 class Filtered(StageError):
@@ -79,27 +59,27 @@ def failure(stage: str, error: str) -> KsflowError:
 
 def classify_error(error: Exception) -> tuple[Exception, bool]:
     """What an engine's error is to DSPy and to retries, and whether nobody knows if the provider will charge for it."""
-    if isinstance(error, StreamAssemblyError | JSONDecodeError):
-        return TransportError(f"the answer broke off: {error}"), True
-    if isinstance(error, TransportError):
+    if isinstance(error, lm15.StreamAssemblyError | JSONDecodeError):
+        return lm15.TransportError(f"the answer broke off: {error}"), True
+    if isinstance(error, lm15.TransportError):
         silent = caused_by(error, "ReadTimeout")
-        meant = TimeoutError("the connection was silent for longer than timeout_s") if silent else error
+        meant = lm15.TimeoutError("the connection was silent for longer than timeout_s") if silent else error
         return meant, not caused_by(error, *NEVER_CONNECTED)
-    if isinstance(error, ProviderError) and type(error) is ProviderError and (error.status or 400) < 400:
-        return ServerError(error.message, status=error.status, provider=error.provider), True
-    return error, isinstance(error, TimeoutError)
+    if isinstance(error, lm15.ProviderError) and type(error) is lm15.ProviderError and (error.status or 400) < 400:
+        return lm15.ServerError(error.message, status=error.status, provider=error.provider), True
+    return error, isinstance(error, lm15.TimeoutError)
 
 
-def refusal(error: LMError, stage: str, model: ModelSettings, tokens_in: int, began: float) -> KsflowError:
+def refusal(error: dspy.LMError, stage: str, model: Model, tokens_in: int, began: float) -> KsflowError:
     """One sentence on why a question that began at that moment has no answer. A ConfigError is what no retry mends."""
     if isinstance(error.__cause__, KsflowError):
         return error.__cause__
     words = redact(" ".join(str(error.message).partition("To fix:")[0].split()))[:500] or "nothing"
     if sentence := _user_mends(error, model.key or "the configuration"):
         return ConfigError(f"{model.model} {sentence}: {words}")
-    if isinstance(error, LMInvalidRequestError) and (why := _of_length(error, model, (tokens_in, began), words)):
+    if isinstance(error, dspy.LMInvalidRequestError) and (why := _of_length(error, model, (tokens_in, began), words)):
         return why if isinstance(why, ConfigError) else StageError(stage, why)
-    coded = isinstance(error, LMInvalidRequestError) and error.provider_code in _FILTER_CODES
+    coded = isinstance(error, dspy.LMInvalidRequestError) and error.provider_code in _FILTER_CODES
     if coded or caused_by(error, "ContentPolicyViolationError"):
         return Filtered(stage, f"{FILTERED} the question: {words}")
     if caused_by(error, *NEVER_CONNECTED):
@@ -110,15 +90,12 @@ def refusal(error: LMError, stage: str, model: ModelSettings, tokens_in: int, be
     return StageError(stage, f"{model.model} failed ({type(error).__name__}): {words}")
 
 
-def _of_length(error: LMError, model: ModelSettings, asked: tuple[int, float], words: str) -> ConfigError | str:
-    """Return why a prompt or an answer has no room; empty where the refusal has another reason. What no shorter prompt
-    would mend is a ConfigError: it would be refused in every round.
-    """
+def _of_length(error: dspy.LMError, model: Model, asked: tuple[int, float], words: str) -> ConfigError | str:
+    """Return why prompt or answer has no room: a ConfigError if no shorter prompt helps; empty for other refusals."""
     if refuses_allowance(words):
-        return ConfigError(
-            f"{model.model} refuses an answer of max_tokens={model.max_tokens}: {words}; set model.max_tokens"
-        )
-    if not (isinstance(error, ContextWindowExceededError) or concerns_length(words)):
+        refused = f"{model.model} refuses an answer of max_tokens={model.max_tokens}"
+        return ConfigError(f"{refused}: {words}; set model.max_tokens")
+    if not (isinstance(error, dspy.ContextWindowExceededError) or concerns_length(words)):
         return ""
     told = f"{model.model} cannot take a prompt this long, about {asked[0]} tokens: {words}"
     if not shorten_prompts(model, *asked):
@@ -128,7 +105,7 @@ def _of_length(error: LMError, model: ModelSettings, asked: tuple[int, float], w
 
 def filter_reason(response: Any) -> str:
     """How a safety filter kept back a `dspy.lm15.Response`; empty when none did."""
-    words = " ".join(part.text for part in response.message.parts if isinstance(part, RefusalPart))
+    words = " ".join(part.text for part in response.message.parts if isinstance(part, lm15.RefusalPart))
     if not words and response.finish_reason != "content_filter":
         return ""
     return f"{FILTERED} to answer: {' '.join(words.split())[:500] or 'it did not say why'}"
@@ -156,13 +133,13 @@ def caused_by(error: BaseException | None, *names: str) -> bool:
     return False
 
 
-def _user_mends(error: LMError, where: str) -> str:
+def _user_mends(error: dspy.LMError, where: str) -> str:
     words = f"{error.message} {error.provider_code}"
     if _PLACE.search(words):
         return "is not served where this machine is"
-    if isinstance(error, LMAuthError) or _KEY.search(words):
+    if isinstance(error, dspy.LMAuthError) or _KEY.search(words):
         return f"refused the key in {where}"
-    if isinstance(error, LMBillingError) and (error.provider_code != "FAILED_PRECONDITION" or _BILL.search(words)):
+    if isinstance(error, dspy.LMBillingError) and (error.provider_code != "FAILED_PRECONDITION" or _BILL.search(words)):
         return "wants to be paid first"
-    unusable = LMBillingError | LMUnsupportedModelError | LMConfigurationError | LMUnsupportedFeatureError
-    return "cannot be used as configured" if isinstance(error, unusable) or error.status == 404 else ""
+    unusable = isinstance(error, _UNUSABLE) or error.status == 404
+    return "cannot be used as configured" if unusable else ""

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import cached_property
 
 from ksflow.errors import BudgetError, ConfigError, StageError
 from ksflow.lm.engines import Engine
@@ -31,9 +32,6 @@ class Replay(Engine):
         if past is None:
             raise ConfigError("model=replay repeats a recorded run: use llm=replay, and recorded.run= for its name")
         self.past = past
-        self._left: list[tuple[str, Call]] | None = None
-        """Each with the digest of what was asked."""
-        self._models: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -42,24 +40,18 @@ class Replay(Engine):
     def model_of(self, stage: str) -> str:
         """The model that the recorded calls of a stage went to."""
         with self._lock:
-            if stage not in self._models:
-                self._models = {call.stage: call.model for call in self.past.calls()}
             return self._models.get(stage, "nobody")
 
     def first_of(self, stages: Sequence[str]) -> str:
         """Which of these stages was asked first for what the call context names; empty where none was."""
         purpose = call_context().about
         with self._lock:
-            calls = (call for _, call in self._recorded() if call.stage in stages)
+            calls = (call for _, call in self._left if call.stage in stages)
             return next((call.stage for call in calls if call.about == purpose or not self.past.session), "")
 
     def take(self, stage: str, messages: Messages) -> tuple[Call, ...]:
-        """What came of the question; empty when it was not asked.
-
-        The first call is the outcome; a second is an answer that came too late, and what it cost.
-        """
+        """What came of the question, then an answer that came too late, if one did; empty when it was not asked."""
         with self._lock:
-            self._recorded()
             asked = _digest(messages)
             outcome = self._pick(stage, asked, late=False)
             if outcome is None:
@@ -67,19 +59,22 @@ class Replay(Engine):
             late = outcome.error.startswith("no answer within") and self._pick(stage, asked, late=True)
             return (outcome, late) if late else (outcome,)
 
-    def _recorded(self) -> list[tuple[str, Call]]:
-        """What is left of the calls."""
-        if self._left is None:
-            self._left = [(_digest(call.messages), call) for call in self.past.calls()]
-        return self._left
+    @cached_property
+    def _models(self) -> dict[str, str]:
+        return {call.stage: call.model for call in self.past.calls()}
+
+    @cached_property
+    def _left(self) -> list[tuple[str, Call]]:
+        """Calls that nobody had yet, each with the digest of what was asked."""
+        return [(_digest(call.messages), call) for call in self.past.calls()]
 
     def _pick(self, stage: str, asked: str, late: bool) -> Call | None:
         purpose, best, place = call_context().about, 0, -1
-        for index, (question, call) in enumerate(self._recorded()):
+        for index, (question, call) in enumerate(self._left):
             if call.stage == stage and (call.error == LATE) == late:
                 fit = (question == asked) + 2 * (call.about == purpose and (question == asked or self.past.session > 0))
                 best, place = max((best, place), (fit, index), key=lambda pair: pair[0])
-        return self._recorded().pop(place)[1] if best else None
+        return self._left.pop(place)[1] if best else None
 
 
 def replay_call(engine: Replay, stage: str, messages: Messages) -> Call:
@@ -92,9 +87,8 @@ def replay_call(engine: Replay, stage: str, messages: Messages) -> Call:
     if not calls and engine.past.judges_anew:
         raise StageError(stage, "the recorded run was not asked for this")
     if not calls:
-        raise BudgetError(
-            f"the recording has no answer to this question of {stage}: it ends here, or stages and settings are others"
-        )
+        why = "it ends here, or stages and settings are others"
+        raise BudgetError(f"the recording has no answer to this question of {stage}: {why}")
     first = calls[0]
     cost, source = first.cost, first.price_source
     question = Question(stage, first.model, cost.tokens_in, cost.tokens_out, cost.usd, cost.usd, source or "replay")

@@ -8,17 +8,14 @@ A section of JSON is what it should be or is refused, by Python's parser. Beyond
 object, no NaN or Infinity, no lone surrogate, no NUL character.
 """
 
-import html
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 HEADER = re.compile(r"\[\[ ## (\w+) ## \]\]")
 COMPLETED = "[[ ## completed ## ]]"
 _FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})[^`]*")
-_TAGGED = re.compile(r"\s*(?:<pre[^>]*>\s*)?<code[^>]*>(.*)</code>\s*(?:</pre>\s*)?", re.DOTALL)
 _NEAR = 30  # characters shown on each side of a mistake
 
 
@@ -46,29 +43,21 @@ def split(answer: str, names: list[str], payload: str = "") -> dict[str, str]:
                 raise ValueError(f"the section {match[1]} appears twice")
             starts[match[1]] = index
     for name in names[names.index(payload) + 1 :]:
-        below = [
-            index for index in range(starts.get(payload, end), end) if lines[index].strip() == f"[[ ## {name} ## ]]"
-        ]
+        header = f"[[ ## {name} ## ]]"
+        below = [index for index in range(starts.get(payload, end), end) if lines[index].strip() == header]
         starts |= {name: below[-1]} if below and name not in starts else {}
     if missing := [name for name in names if name not in starts]:
         raise ValueError(f"missing sections: {', '.join(missing)}; {names[-1]} comes last")
     ends = sorted([*starts.values(), end])
     texts = {name: "\n".join(lines[starts[name] + 1 : ends[ends.index(starts[name]) + 1]]) for name in names}
-    return {name: _section(name, text, name == payload) for name, text in texts.items()}
-
-
-def _section(name: str, text: str, payload: bool) -> str:
-    text = unfence(text) if payload else text.strip()
-    if not text.strip():
-        raise ValueError(f"the section {name} is empty")
-    return text
+    texts = {name: unfence(text) if name == payload else text.strip() for name, text in texts.items()}
+    if empty := [name for name, text in texts.items() if not text.strip()]:
+        raise ValueError(f"the section {empty[0]} is empty")
+    return texts
 
 
 def unfence(text: str) -> str:
-    """`text` without a fence, or HTML's `code`, around all of it. ValueError if a fence does not end the text."""
-    if tagged := _TAGGED.fullmatch(text):
-        inside = tagged[1].removeprefix("\n")
-        return inside if "<" in inside or ">" in inside else html.unescape(inside)
+    """`text` without a fence around all of it. ValueError if a fence does not end the text."""
     lines = text.strip("\n").split("\n")
     opening = _FENCE.fullmatch(lines[0])
     if not opening:
@@ -100,8 +89,15 @@ def load_json(text: str) -> Any:
         raise ValueError(f"{error.msg} at line {error.lineno} column {error.colno}, near {near!r}") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    for part in _texts(value):
-        check_text(part)
+    left = [value]
+    while left:
+        part = left.pop()
+        if isinstance(part, str):
+            check_text(part)
+        elif isinstance(part, dict):
+            left += [*part, *part.values()]
+        elif isinstance(part, list):
+            left += part
     return value
 
 
@@ -125,15 +121,3 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON; numbers are finite")
-
-
-def _texts(value: Any) -> Iterator[str]:
-    left = [value]
-    while left:
-        part = left.pop()
-        if isinstance(part, str):
-            yield part
-        elif isinstance(part, dict):
-            left += [*part, *part.values()]
-        elif isinstance(part, list):
-            left += part

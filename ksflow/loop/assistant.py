@@ -12,7 +12,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ksflow.errors import ConfigError, KsflowError
 from ksflow.kernels.source import fingerprint
@@ -21,9 +21,9 @@ from ksflow.lm.prompts import render
 from ksflow.lm.prompts.failures import redacted_failure, without_paths
 from ksflow.loop import startup
 from ksflow.loop.confirm import confirm
-from ksflow.loop.events import Activity, Checked
+from ksflow.loop.events import Checked
 from ksflow.loop.queue import ThreadJob
-from ksflow.loop.round import advance, ask_judge, dispatch, judge, waits_for
+from ksflow.loop.round import ask_judge, dispatch, judge
 from ksflow.loop.run import Run
 from ksflow.protocols import Evaluator
 from ksflow.records import Experiment, Kernel, Origin, Plan, Population, Seed, Selection, Trial, portfolio
@@ -173,7 +173,7 @@ class AskTell:
         with contextlib.ExitStack() as undo:
             undo.callback(self._wait_again, trial, draft)
             form = fingerprint.source_fingerprint(kernel)
-            written = self.run.lineage.write(advance(draft, kernel=kernel, form=form))
+            written = self.run.lineage.write(replace(draft, kernel=kernel, form=form))
             undo.pop_all()
         return self._judge(written)
 
@@ -259,11 +259,9 @@ class AskTell:
         return self.run.population.choose(picks[0].id, picks[1].id, rationale)
 
     def _waiting_for_kernels(self) -> dict[str, Trial]:
-        """The experiments without a kernel: planned here, or left by an earlier call of the run. A kernel that such a
-        call left is judged.
-        """
+        """The experiments without a kernel, planned here or left by an earlier call, of which kernels are judged."""
         for trial in self.run.lineage.claim_unfinished(Origin.EXPERIMENT, Origin.REPAIR):
-            if waits_for(trial, Activity.WRITE):
+            if trial.kernel is None:
                 self._planned[trial.id] = trial
             elif not self.run.limits.is_reached() and self.run.reserve(1):
                 self._judge(trial)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from ksflow.loop.events import Activity, Began, Notice
 from ksflow.loop.queue import map_parallel
-from ksflow.loop.round import advance
 from ksflow.loop.run import Run
 from ksflow.records import Evaluation, HeldOut, Population, Trial, Verdict
 
@@ -51,7 +50,7 @@ def _next(population: Population, baselines: tuple[Trial, ...], again: set[str])
         if trial.id in again or trial in baselines:
             continue
         gain = population.speedup(trial, leader)
-        if trial is leader or wrong or (gain and gain.faster):
+        if trial is leader or wrong or (gain and gain.ahead):
             return trial
     return None
 
@@ -83,7 +82,7 @@ def _judge_again(run: Run, best: Trial, rivals: tuple[Trial, ...], baselines: tu
         label, now = "unconfirmed", before.with_evidence(**additions)
     else:
         now = now.with_evidence(against=before.evidence.merge_comparisons(now.evidence.against))
-    run.lineage.evaluate(advance(best, evaluation=now), label)
+    run.lineage.evaluate(replace(best, evaluation=now), label)
 
 
 def _compare(run: Run, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[Trial, ...]) -> Evaluation:

@@ -5,7 +5,6 @@ What it does not do: call a user's own stage, which may do anything at all.
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from ksflow.errors import StageError, pluralize, stage_boundary
@@ -14,35 +13,15 @@ from ksflow.protocols import Asks, Composite, Verifier
 from ksflow.records import Experiment, Material, Question
 
 _A_ROUND = {"selector": 1, "designer": 1, "writer": 3, "verifier": 3}
-"""Calls in a round of three experiments."""
+"""Calls in a round of three experiments; of every other stage a quarter."""
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """Of one round, and of the whole where the number of experiments is known."""
-
-    questions: tuple[Question, ...]
-    """A first call of each stage that calls a model."""
-    experiments: int | None
-
-    def __str__(self) -> str:
-        """One line for a person; empty when no model is called."""
-        if not self.questions:
-            return ""
-        rounds = None if self.experiments is None else math.ceil(self.experiments / 3)
-        times, span = rounds or 1, f"{rounds} rounds" if rounds and rounds > 1 else "a round"
-        calls = pluralize(round(sum(map(_times, self.questions)) * times), "model call")
-        tokens = sum(_times(q) * q.tokens_in for q in self.questions) * times
-        price = _price(self.questions, times)
-        return f"estimate for {span} of 3: {calls}, {tokens / 1e3:.0f}k tokens of prompts{price}"
-
-
-def estimate(run: Run, experiments: int | None) -> Estimate:
-    """From the prompts of the run's first round as they would be now."""
+def first_questions(run: Run) -> tuple[Question, ...]:
+    """A first call of each stage that calls a model, from the prompts of the run's first round as they would be now."""
     population = run.lineage.last_population
     ranked = population.ranked
     if not ranked:
-        return Estimate((), experiments)
+        return ()
     selection = population.choose(ranked[0].id, ranked[-1].id, "")
     idea = next((t.experiment for t in reversed(population.trials) if t.experiment), _STAND_IN)
     notes = run.initial_notes + run.lineage.notes()
@@ -60,7 +39,22 @@ def estimate(run: Run, experiments: int | None) -> Estimate:
                 first = stage_asked_first(asks, values)
                 if inquiry := first.question(run.problem, *values):
                     asked.append(first.program.first_call(inquiry))
-    return Estimate(tuple(asked), experiments)
+    return tuple(asked)
+
+
+def estimate(questions: tuple[Question, ...], experiments: int | None) -> str:
+    """One line for a person: of a round, or of the whole where the number of experiments is known."""
+    rounds = None if experiments is None else math.ceil(experiments / 3)
+    times, span = rounds or 1, f"{rounds} rounds" if rounds and rounds > 1 else "a round"
+    counts = [_A_ROUND.get(question.stage.partition("=")[0], 0.25) * times for question in questions]
+    calls = pluralize(round(sum(counts)), "model call")
+    tokens = sum(count * question.tokens_in for count, question in zip(counts, questions, strict=True))
+    least = sum(count * (question.usd_in or 0.0) for count, question in zip(counts, questions, strict=True))
+    most = sum(count * (question.usd_most or 0.0) for count, question in zip(counts, questions, strict=True))
+    price = f"${least:.2f}, up to ${most:.2f} if every answer is as long as it may be" if most else "free"
+    if unknown := dict.fromkeys(question.model for question in questions if question.usd_most is None):
+        price = f"no price is known for {', '.join(unknown)}"
+    return f"estimate for {span} of 3: {calls}, {tokens / 1e3:.0f}k tokens of prompts; {price}"
 
 
 def stage_asked_first(stage: Any, values: tuple[Any, ...]) -> Any:
@@ -78,16 +72,3 @@ def _of_models(stage: Any, verifies: bool) -> list[Any]:
 
 _STAND_IN = Experiment("x" * 1000, "x" * 300, (0.0, 10.0), 50.0)
 """An experiment of the usual length."""
-
-
-def _times(question: Question) -> float:
-    return _A_ROUND.get(question.stage.partition("=")[0], 0.25)
-
-
-def _price(questions: tuple[Question, ...], times: int) -> str:
-    if any(q.usd_most is None for q in questions):
-        models = ", ".join(dict.fromkeys(q.model for q in questions if q.usd_most is None))
-        return f"; no price is known for {models}"
-    least = sum(_times(q) * (q.usd_in or 0.0) for q in questions) * times
-    most = sum(_times(q) * (q.usd_most or 0.0) for q in questions) * times
-    return f"; ${least:.2f}, up to ${most:.2f} if every answer is as long as it may be" if most else "; free"

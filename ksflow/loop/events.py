@@ -45,26 +45,16 @@ class Judged:
 class Notice:
     """A line for a person: an estimate, what became stale, why a plan, notes or a confirmation are missing."""
 
-    text: str
+    name: str
     trial: None = None
-
-    @property
-    def name(self) -> str:
-        """As the event log has it."""
-        return self.text
 
 
 @dataclass(frozen=True)
 class Ending:
-    """Ctrl-C was pressed: what is in flight is finished, or `abandoned`."""
+    """Ctrl-C was pressed: what is in flight is finished (`interrupt`), or left (`abandon`)."""
 
-    abandoned: bool = False
+    name: str
     trial: None = None
-
-    @property
-    def name(self) -> str:
-        """As the event log has it."""
-        return "abandon" if self.abandoned else "interrupt"
 
 
 Event = Began | Checked | Judged | Notice | Ending

@@ -4,12 +4,10 @@ Everything is committed before the next thing acts on it. Rounds go on side by s
 take turns at the device alone.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from enum import StrEnum
 from functools import partial
-from typing import Any, NamedTuple
 
 from ksflow.errors import StageError, stage_boundary
 from ksflow.kernels.source import fingerprint
@@ -129,9 +127,9 @@ def write(run: Run, trial: Trial, notes: Notes | None = None) -> Trial:
                 kernel = schema.check_answer(Kernel, call_stage(run.stages.write, *values, context=context))
                 form = fingerprint.source_fingerprint(kernel)
                 review = schema.check_answer(Review, reviews[-1]) if reviews else None
-            trial = advance(trial, kernel=kernel, form=form, review=review)
+            trial = replace(trial, kernel=kernel, form=form, review=review)
         except StageError as error:
-            trial = advance(trial, failure=str(error))
+            trial = replace(trial, failure=str(error))
     return run.lineage.write(replace(trial, cost=trial.cost + spent.cost))
 
 
@@ -147,7 +145,7 @@ def judge(run: Run, trial: Trial, renewed: EarlierVerdict | None = None) -> Tria
         evaluation = evaluation or ask_judge(
             run, trial.kernel, known=None if anew else partial(run.lineage.said_of_code, trial)
         )
-        trial = advance(trial, evaluation=evaluation.with_evidence(renewed=renewed))
+        trial = replace(trial, evaluation=evaluation.with_evidence(renewed=renewed))
         run.lineage.evaluate(trial)
     run.tell(Judged(trial))
     return trial
@@ -212,7 +210,7 @@ def _selected(population: Population, answer: Selection) -> Selection:
 
 def _dispatch_repair(run: Run, trial: Trial, times: int) -> Trial | None:
     """The repair of a trial whose experiment the writer has had back `times` times; None where it needs none."""
-    if trial.evaluation is None or trial.kernel is None or not run.stages.write.repairs:
+    if trial.evaluation is None or trial.kernel is None or not run.stages.repairs:
         return None
     if trial.repeats:  # it is shown to its writer with what was said before
         goes_back = run.schedule.repeats == "show" and times <= run.schedule.repairs
@@ -235,62 +233,3 @@ def _with_ids(
     if len(trials) < slots:
         run.give_back(slots - len(trials))
     return trials
-
-
-# -- the states of a trial, and what follows which -------------------------------------------------
-
-
-class State(StrEnum):
-    """How far a trial has come."""
-
-    PLANNED = "planned"
-    """It has its id and an experiment."""
-    WRITTEN = "written"
-    """It has a kernel."""
-    FAILED = "failed"
-    """Its writer had none to give."""
-    JUDGED = "judged"
-    CONFIRMED = "confirmed"
-    """It led, and was judged once more beside others."""
-
-
-class Next(NamedTuple):
-    """What is done with a trial."""
-
-    step: Activity | None
-    """An interrupted run takes up what is to be written or evaluated."""
-    then: tuple[State, ...]
-    """What it may be after that."""
-
-
-NEXT: Mapping[State, Next] = {
-    State.PLANNED: Next(Activity.WRITE, (State.WRITTEN, State.FAILED)),
-    State.WRITTEN: Next(Activity.EVALUATE, (State.JUDGED,)),
-    State.FAILED: Next(None, ()),
-    State.JUDGED: Next(Activity.CONFIRM, (State.JUDGED, State.CONFIRMED)),
-    State.CONFIRMED: Next(Activity.CONFIRM, (State.JUDGED, State.CONFIRMED)),
-}
-"""Only the leader is confirmed. What became stale, or the judge could not answer, counts as written again."""
-
-
-def state(trial: Trial) -> State:
-    """How far it has come."""
-    if trial.evaluation is not None:
-        again = any(row.moment for row in trial.evaluation.evidence.against)
-        return State.CONFIRMED if again else State.JUDGED
-    if trial.failure:
-        return State.FAILED
-    return State.PLANNED if trial.kernel is None else State.WRITTEN
-
-
-def waits_for(trial: Trial, step: Activity) -> bool:
-    """Whether that is what is to be done with it next."""
-    return NEXT[state(trial)].step is step
-
-
-def advance(trial: Trial, **changes: Any) -> Trial:
-    """The trial one state further. ValueError where that does not follow."""
-    after = replace(trial, **changes)
-    if state(after) not in NEXT[state(trial)].then:
-        raise ValueError(f"trial {trial.id} cannot be {state(after)}: it is {state(trial)}")
-    return after

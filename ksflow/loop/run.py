@@ -30,9 +30,9 @@ from ksflow.protocols import (
     Selector,
     WriteFunction,
     as_evaluator,
-    as_writer,
+    repairs,
 )
-from ksflow.records import Key, Note, Plan, Population, Problem, Seed, Trial, Verdict
+from ksflow.records import Note, Plan, Population, Problem, Seed, Trial, Verdict
 
 _BARREN_ROUNDS = 3
 """Rounds in a row without a trial after which a run gives up, for each round that may be in flight."""
@@ -51,7 +51,7 @@ class Stages:
         self, select: Selector, design: Designer, write: WriteFunction, evaluate: EvaluateFunction, digest: Digester
     ) -> None:
         self.select, self.design, self.digest = select, design, digest
-        self.write, self.evaluate = as_writer(write), as_evaluator(evaluate)
+        self.write, self.repairs, self.evaluate = write, repairs(write), as_evaluator(evaluate)
 
 
 class Run:
@@ -83,11 +83,10 @@ class Run:
         self.limits = stops.RunLimits(self.tally, self._interruption.requested)
         self.meter = Meter(self.transcript, self.schedule.caps, self.limits.is_reached)
         self.budgets = stops.budgets(self.schedule.caps, self.meter)
-        self.limits.stops += self.budgets
+        self.limits.budgets = self.budgets
         if recorded is None:
-            hopeless, rounds = self.schedule.unpromising_rounds, _BARREN_ROUNDS * self.schedule.rounds_in_flight
-            self.limits.stops += [stops.BarrenRounds(rounds), stops.JudgeFails(_JUDGE_FAILURES)]
-            self.limits.stops += [stops.NothingPromises(hopeless)] if hopeless else []
+            self.limits.most_barren = _BARREN_ROUNDS * self.schedule.rounds_in_flight
+            self.limits.most_failures = _JUDGE_FAILURES
         self.exact: Turns | None = None
         """The recorded steps, where they are repeated one by one."""
         self.search_started: float | None = None
@@ -104,11 +103,6 @@ class Run:
         self._listeners = listeners
         self._judged_before: dict[str, int] = {}
         """A round in flight -> experiments that had been judged when it began."""
-
-    @property
-    def verdict_key(self) -> Key:
-        """What a verdict given now holds for."""
-        return judging.current_key(self.problem, self.stages.evaluate)
 
     @property
     def population(self) -> Population:
@@ -137,10 +131,6 @@ class Run:
         """Count from now on what is tried, and have stops end what has begun."""
         self.search_started = time.monotonic()
         self.limits.hold = self.exact is None
-
-    def end_search(self) -> None:
-        """What is left is the confirmation."""
-        self.search_ended = time.monotonic()
 
     def find_baselines(self, seeds: Sequence[Seed]) -> None:
         """Know which trials are baselines, by the seeds that say so."""
@@ -195,10 +185,6 @@ class Run:
         """Begin no more rounds, for this reason or an earlier one; what is in flight ends at its next step."""
         self.limits.ended = self.limits.ended or reason
 
-    def fail(self, error: BaseException) -> None:
-        """End with an error that no round can go on from; the first one counts."""
-        self.limits.error = self.limits.error or error
-
     # -- what is counted, and seen ---------------------------------------------------------------
 
     def begin_round(self) -> Round:
@@ -227,8 +213,6 @@ class Run:
             granted = int(max(min(wanted, self.tally.most - self.tally.dispatched), 0))
             self.tally.dispatched += granted
             if plan:
-                promises = any(experiment.gain_percent[1] >= 0 for experiment in plan.experiments)
-                self.tally.unpromising = 0 if promises else self.tally.unpromising + 1
                 self.tally.planning.discard(cause)
                 self.leave_step()
             return granted
@@ -289,4 +273,4 @@ class Run:
 
     def _announce(self, what: str) -> None:
         for listener in self._listeners:
-            listener(Ending(abandoned=what == "abandon"), self)
+            listener(Ending(what), self)

@@ -3,11 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ksflow.errors import ConfigError
+from ksflow.errors import ConfigError, one_of
 from ksflow.loop.budget import caps_of
 from ksflow.records import Cost, Population, Trial
-
-_REPEATS = ("show", "skip", "judge")
 
 
 class Schedule:
@@ -18,8 +16,7 @@ class Schedule:
     `stages.writer.usd=3`, of usd, tokens, calls or minutes. rounds_in_flight: rounds that go on at the same time.
     repairs: how often a failed kernel goes back to the writer. repeats: code that was tried before is answered from
     the record, and shown to its writer with that answer once (`show`) or not (`skip`), or is judged again (`judge`).
-    digest_every: trials between two digests. confirm: whether the winner is judged once more. unpromising_rounds: end
-    after so many plans in a row whose designer expects every experiment to lose; null goes on.
+    digest_every: trials between two digests. confirm: whether the winner is judged once more.
     """
 
     def __init__(  # noqa: PLR0913 - a budget each
@@ -35,19 +32,14 @@ class Schedule:
         repeats: str = "show",
         digest_every: int = 12,
         confirm: bool = True,
-        unpromising_rounds: int | None = None,
     ) -> None:
         whole = {"evaluations": evaluations, "rounds": rounds, "minutes": minutes, "usd": usd, "tokens": tokens}
         self.caps = caps_of(whole, stages or {})
         if digest_every < 1 or repairs < 0 or rounds_in_flight < 1:
             raise ConfigError("loop.digest_every and rounds_in_flight must be at least 1, loop.repairs at least 0")
-        if unpromising_rounds is not None and unpromising_rounds < 1:
-            raise ConfigError("loop.unpromising_rounds must be at least 1, or null to go on")
-        if repeats not in _REPEATS:
-            raise ConfigError(f"loop.repeats={repeats}; valid: {', '.join(_REPEATS)}")
         self.rounds_in_flight = rounds_in_flight
-        self.unpromising_rounds = unpromising_rounds
-        self.repairs, self.repeats, self.digest_every, self.confirm = repairs, repeats, digest_every, confirm
+        self.repeats = one_of("loop.repeats", repeats, ("show", "skip", "judge"))
+        self.repairs, self.digest_every, self.confirm = repairs, digest_every, confirm
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from ksflow.errors import BudgetError, ConfigError, NothingTried, StageError, st
 from ksflow.lineage import Round
 from ksflow.loop import startup
 from ksflow.loop.confirm import confirm
-from ksflow.loop.estimate import estimate
+from ksflow.loop.estimate import estimate, first_questions
 from ksflow.loop.events import Notice
 from ksflow.loop.queue import ThreadJob, map_parallel
 from ksflow.loop.round import attempt, run_round
@@ -48,7 +48,7 @@ def search(run: Run, seeds: tuple[Seed, ...], settings: str = "", began: float |
         Rounds(run).go_on()
         reason = f"{run.limits.reason}{early}"
         took.end("search")
-        run.end_search()
+        run.search_ended = time.monotonic()
         busy = (run.device.busy_s - before) / max(took["search"], 1e-9)
         if run.schedule.confirm and (run.exact is None or run.exact.missing_step):
             try:
@@ -112,11 +112,11 @@ def _estimate(run: Run) -> None:
     """Say what the models will be asked. ConfigError where a budget does not cover a first call."""
     if run.models and run.recorded is None:
         most = run.schedule.caps.get("evaluations")
-        expected = estimate(run, None if most is None else int(most))
-        for question in expected.questions:
+        questions = first_questions(run)
+        for question in questions:
             run.meter.check(question)
-        if expected.questions:
-            run.tell(Notice(str(expected)))
+        if questions:
+            run.tell(Notice(estimate(questions, None if most is None else int(most))))
 
 
 def _outcome(run: Run, reason: str, took: Mapping[str, float], busy: float) -> RunOutcome:
@@ -209,5 +209,5 @@ class Rounds:
         if isinstance(job.error, BudgetError):
             run.end(str(job.error) if run.exact is None else "")
         elif job.error is not None:
-            run.fail(job.error)
+            run.limits.error = run.limits.error or job.error  # the first one counts
         run.leave_step()

@@ -12,10 +12,11 @@ from ksflow.errors import ConfigError, NothingTried, pluralize
 from ksflow.evaluation.processes import quota
 from ksflow.home import shipped_path
 from ksflow.kernels.problem.texts import recorded_apart
-from ksflow.kernels.source.flags import with_flags
+from ksflow.kernels.source.flags import TUNABLE_FLAGS
 from ksflow.kernels.source.tunables import tunables
 from ksflow.lineage import Lineage
 from ksflow.loop.events import Notice
+from ksflow.loop.judging import current_key
 from ksflow.loop.queue import map_parallel
 from ksflow.loop.round import judge
 from ksflow.loop.run import Run
@@ -66,7 +67,7 @@ def start(run: Run, seeds: tuple[Seed, ...]) -> None:
             f"this process has a quota of {allowed:.3g} cores' CPU time (cpu.max), which stops kernels that are timed"
         )
         run.tell(Notice(f"{held}: raise it, or expect times that rank nothing"))
-    lineage.expect(run.verdict_key)
+    lineage.expect(current_key(run.problem, run.stages.evaluate))
     lineage.population()
     _revalidate(run, seeds)
     lost = [t for t in lineage.last_population.trials if t.evaluation and t.evaluation.verdict is Verdict.HARNESS]
@@ -141,14 +142,14 @@ def _tunable(run: Run) -> tuple[Seed, ...]:
         for t in run.lineage.last_population.trials
         if t.kernel and t.kernel.language == "cpp" and tunables(t.kernel.main)
     )
-    if run.stages.write.repairs or run.problem.origin.get("format") == "command" or any(own):
+    if run.stages.repairs or run.problem.origin.get("format") == "command" or any(own):
         return ()
     for trial in run.lineage.last_population.ranked:
         if trial.kernel and trial.kernel.language == "cpp":
             (main, text), *others = trial.kernel.files.items()
             stem, _, ending = (trial.name or main).rpartition(".")
             idea = f"{trial.name or trial.id} with tunables for the compiler"
-            return (Seed(f"{stem}_flags.{ending}", Kernel("cpp", {main: with_flags(text), **dict(others)}, idea)),)
+            return (Seed(f"{stem}_flags.{ending}", Kernel("cpp", {main: TUNABLE_FLAGS + text, **dict(others)}, idea)),)
     return ()
 
 
@@ -173,7 +174,9 @@ def _revalidate(run: Run, seeds: tuple[Seed, ...]) -> None:
 
 def _due(population: Population, seeds: set[str]) -> tuple[Trial, ...]:
     """The stale trials to judge again, seeds (also by their kernels' digests) first, then by their old scores."""
-    planted = tuple(trial for trial in population.stale if _is_seed(trial, seeds) and not _gone(trial, seeds))
+    planted = [trial for trial in population.stale if _is_seed(trial, seeds)]
+    # a baseline that the problem no longer has was a reference, which was edited since
+    planted = [t for t in planted if not (t.baseline and t.kernel and t.kernel.digest not in seeds)]
     groups: dict[tuple[str, ...], list[tuple[float, str]]] = defaultdict(list)
     for trial in (*population.stale, *population.trials):
         was = _was(trial)
@@ -186,13 +189,9 @@ def _due(population: Population, seeds: set[str]) -> tuple[Trial, ...]:
 
 def _earlier(evaluation: Evaluation) -> EarlierVerdict:
     """What an evaluation was, for the evidence of the one that replaces it."""
-    return EarlierVerdict(
-        verdict=evaluation.verdict.value,
-        score_us=evaluation.score_us,
-        problem=evaluation.problem,
-        judge=evaluation.judge,
-        target=evaluation.target,
-    )
+    problem, judge, target = evaluation.key
+    verdict, score_us = evaluation.verdict.value, evaluation.score_us
+    return EarlierVerdict(verdict=verdict, score_us=score_us, problem=problem, judge=judge, target=target)
 
 
 def _was(trial: Trial) -> EarlierVerdict | None:
@@ -202,11 +201,6 @@ def _was(trial: Trial) -> EarlierVerdict | None:
         return None
     was = _earlier(evaluation) if trial.stale else evaluation.evidence.renewed
     return was if was and was.score_us else None
-
-
-def _gone(trial: Trial, seeds: set[str]) -> bool:
-    """Whether it is a baseline that the problem no longer has: the reference that was edited since."""
-    return trial.baseline and trial.kernel is not None and trial.kernel.digest not in seeds
 
 
 def _is_seed(trial: Trial, seeds: set[str]) -> bool:

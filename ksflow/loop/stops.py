@@ -1,7 +1,4 @@
-"""What a run has used, and why it begins nothing more.
-
-A stop says whether it is enough, and a budget also how much of it is used.
-"""
+"""What a run has used, and why it begins nothing more."""
 
 import math
 import threading
@@ -35,8 +32,6 @@ class Tally:
     """Those of them that have not said yet how many experiments they bring."""
     barren: int = 0
     """Rounds in a row without a trial."""
-    unpromising: int = 0
-    """Plans in a row without a promise."""
     harness_errors: int = 0
     """Questions in a row that the judge could not answer."""
     judge_s: float = 0.0
@@ -44,86 +39,32 @@ class Tally:
     """Why the newest experiment, or the newest round, came to nothing."""
 
 
-class Stop:
-    """A reason to end a run: so many, or so much, of something."""
-
-    at_once = True
-    """Whether rounds in flight end at their next step; if not, no other round begins."""
-
-    def __init__(self, most: float) -> None:
-        self.most = most
-
-    def reason(self, tally: Tally) -> str:
-        """Why it is enough; empty while it is not."""
-        raise NotImplementedError
-
-
-class Budget(Stop):
+class Budget:
     """The most that may be used of something: `spent` says how much is."""
 
-    def __init__(self, name: str, most: float, spent: Callable[[Tally], float], at_once: bool = True) -> None:
-        super().__init__(most)
-        self.name, self.spent, self.at_once = name, spent, at_once
+    def __init__(self, name: str, most: float, spent: Callable[[Tally], float]) -> None:
+        self.name, self.most, self.spent = name, most, spent
+        self.at_once = name != "rounds"
+        """Whether rounds in flight end at their next step; if not, no other round begins."""
 
     def used_share(self, tally: Tally) -> float:
         """The share of it that is used."""
         return self.spent(tally) / self.most if self.most else 1.0
 
     def remaining(self, tally: Tally) -> float:
-        """How much of it is left."""
-        return max(self.most - self.spent(tally), 0.0)
+        """How much of it is left; evaluations in flight are not."""
+        return max(self.most - (tally.dispatched if self.name == "evaluations" else self.spent(tally)), 0.0)
 
     def reason(self, tally: Tally) -> str:
-        """Names the budget and its amount."""
-        return f"{self.name}={self.most:g} used up" if self.used_share(tally) >= 1 else ""
-
-
-class Evaluations(Budget):
-    """Experiments written and judged, and kernels judged while they are written."""
-
-    def __init__(self, most: float) -> None:
-        super().__init__("evaluations", most, lambda tally: tally.judged + tally.checks)
-
-    def remaining(self, tally: Tally) -> float:
-        """What is in flight is not left."""
-        return max(self.most - tally.dispatched, 0.0)
-
-    def reason(self, tally: Tally) -> str:
-        """Also says how many were checks."""
-        checks = f", {tally.checks} of them as checks by the writer" if tally.checks else ""
-        return f"{reason}{checks}" if (reason := super().reason(tally)) else ""
-
-
-class BarrenRounds(Stop):
-    """So many rounds in a row brought no trial."""
-
-    def reason(self, tally: Tally) -> str:
-        """Says how many, and what was said last."""
-        reasons = (f"{tally.barren} rounds in a row brought no trial", tally.trouble)
-        return ": ".join(filter(None, reasons)) if tally.barren >= self.most else ""
-
-
-class JudgeFails(Stop):
-    """The judge could not answer so many times in a row, which is no kernel's fault."""
-
-    def reason(self, tally: Tally) -> str:
-        """Says what the judge said last."""
-        times = tally.harness_errors
-        return f"the judge failed {times} times in a row: {tally.trouble}" if times >= self.most else ""
-
-
-class NothingPromises(Stop):
-    """So many rounds in a row the designer itself expected that every experiment of its plan would lose."""
-
-    at_once = False
-
-    def reason(self, tally: Tally) -> str:
-        """Says how many."""
-        rounds = tally.unpromising
-        return f"nothing promises: {rounds} plans in a row expect no gain" if rounds >= self.most else ""
+        """Names the budget and its amount, and says how many evaluations were checks."""
+        if self.used_share(tally) < 1:
+            return ""
+        checks = tally.checks if self.name == "evaluations" else 0
+        return f"{self.name}={self.most:g} used up{f', {checks} of them as checks by the writer' if checks else ''}"
 
 
 _OF_RUN: Mapping[str, Callable[[Tally], float]] = {
+    "evaluations": lambda tally: tally.judged + tally.checks,
     "rounds": lambda tally: tally.rounds,
     "minutes": lambda tally: (time.monotonic() - tally.started) / 60,
     "stages.evaluator.minutes": lambda tally: tally.judge_s / 60,
@@ -132,22 +73,21 @@ _OF_RUN: Mapping[str, Callable[[Tally], float]] = {
 
 def budgets(caps: Mapping[str, float], meter: Meter) -> tuple[Budget, ...]:
     """The budgets of a run by their names; the meter counts those of models."""
-    return tuple(_budget(name, most, meter) for name, most in caps.items())
 
+    def budget(name: str, most: float) -> Budget:
+        return Budget(name, most, _OF_RUN.get(name, lambda tally: meter.amount(name)))
 
-def _budget(name: str, most: float, meter: Meter) -> Budget:
-    if name == "evaluations":
-        return Evaluations(most)
-    spent = _OF_RUN.get(name, lambda tally: meter.amount(name))
-    return Budget(name, most, spent, at_once=name != "rounds")
+    return tuple(budget(name, most) for name, most in caps.items())
 
 
 class RunLimits:
-    """When a run has had enough: its stops, Ctrl-C, an error, or what a round could not go on from."""
+    """When a run has had enough: its budgets, Ctrl-C, an error, or what a round could not go on from."""
 
     def __init__(self, tally: Tally, interrupted: threading.Event) -> None:
         self.tally, self.interrupted = tally, interrupted
-        self.stops: list[Stop] = []
+        self.budgets: tuple[Budget, ...] = ()
+        self.most_barren = self.most_failures = math.inf
+        """Rounds in a row without a trial, and questions in a row that the judge could not answer, which end a run."""
         self.hold = False
         """Whether stops end what has begun: not before the search, nor where recorded steps are repeated one by one."""
         self.ended = ""
@@ -161,9 +101,15 @@ class RunLimits:
         return self.hold and bool(self.ended or self.stop_reason(at_once=True))
 
     def stop_reason(self, at_once: bool = False) -> str:
-        """The first stop's reason, of those that end rounds in flight or of all; empty where there is none."""
-        asked = (stop for stop in self.stops if stop.at_once or not at_once)
-        return next(filter(None, (stop.reason(self.tally) for stop in asked)), "")
+        """Why no more rounds begin, or with `at_once` why those in flight end; empty where there is no reason."""
+        tally = self.tally
+        budgets = (budget.reason(tally) for budget in self.budgets if budget.at_once or not at_once)
+        if reason := next(filter(None, budgets), ""):
+            return reason
+        if tally.barren >= self.most_barren:
+            return ": ".join(filter(None, (f"{tally.barren} rounds in a row brought no trial", tally.trouble)))
+        failures = tally.harness_errors
+        return f"the judge failed {failures} times in a row: {tally.trouble}" if failures >= self.most_failures else ""
 
     @property
     def reason(self) -> str:

@@ -132,14 +132,12 @@ def advice(population: Population, by: str) -> str:
             f"the median of their middles was {calibration.predicted_percent:+.1f} %, "
             f"of the measured gains {calibration.measured_percent:+.1f} %."
         )
-    return "\n".join([*lines, *_changes(calibration), "The latest:", *map(_line, reversed(record[-_LATEST:]))])
-
-
-def _changes(calibration: Calibration) -> list[str]:
-    if calibration.shift_points is None:
-        return ["That is too few to say how your ranges should change."] if calibration.accepted else []
-    wide = "" if calibration.width_factor is None else f" and be {calibration.width_factor:.2g} times as wide"
-    return [f"To hold eight of ten, your ranges should move by {calibration.shift_points:+.1f} points{wide}."]
+    if calibration.shift_points is not None:
+        wide = "" if calibration.width_factor is None else f" and be {calibration.width_factor:.2g} times as wide"
+        lines.append(f"To hold eight of ten, your ranges should move by {calibration.shift_points:+.1f} points{wide}.")
+    elif calibration.accepted:
+        lines.append("That is too few to say how your ranges should change.")
+    return "\n".join([*lines, "The latest:", *map(_line, reversed(record[-_LATEST:]))])
 
 
 def _line(prediction: Prediction) -> str:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from ksflow.errors import shorten
 from ksflow.home import shipped_path
 from ksflow.kernels.hardware.target import label
-from ksflow.notes import knowledge
 from ksflow.notes.documents import contains, named_passages
 from ksflow.records import Document, Note, Population, Problem, Status, Target
 
@@ -33,19 +32,10 @@ class Grounds:
     notes: Mapping[str, Note] = field(default_factory=dict)  # the current notes of this task and target, by title
     others: frozenset[str] = frozenset()  # the titles of notes about something else, which stay unchanged
 
-    @property
-    def current_quotes(self) -> dict[str, str]:
-        """Sources of the current notes -> their quotes."""
-        quotes: dict[str, str] = {}
-        for note in self.notes.values():
-            quotes |= dict(zip(note.sources, note.quotes or ("",) * len(note.sources), strict=True))
-        return quotes
-
     def trial(self, source: str) -> str:
         """Return the id of the trial that a source names, or ""."""
         match = _TRIAL.fullmatch(source)
-        known = match and any(trial.id == match[1] for trial in self.population.trials)
-        return match[1] if match and known else ""
+        return match[1] if match and match[1] in self.population.by_id else ""
 
 
 def validate_note(note: Note, ground: Grounds) -> Note:
@@ -92,7 +82,10 @@ def _checked_source(number: int, source: str, quote: str, ground: Grounds) -> tu
         if quote.strip():
             raise ValueError(f"{where} is a trial: its quote stays empty")
         return source, ""
-    old = ground.current_quotes.get(source)
+    current: dict[str, str] = {}  # sources of the current notes -> their quotes
+    for note in ground.notes.values():
+        current |= dict(zip(note.sources, note.quotes or ("",) * len(note.sources), strict=True))
+    old = current.get(source)
     if old is not None and (not quote.strip() or quote == old):
         return source, old
     passages = list(named_passages(ground.shown, source))
@@ -183,13 +176,6 @@ def _placed(note: Note, measured: bool, ground: Grounds) -> Note:
     if set(note.problems) - {ground.problem.name}:
         raise ValueError(f"problems is empty, or [{ground.problem.name!r}]")
     return note
-
-
-def is_relevant(note: Note, problem: Problem, target: Target | None) -> bool:
-    """Return whether a note applies to this problem and target."""
-    if target is None:
-        return not note.problems or problem.name in note.problems
-    return knowledge.is_relevant(note, target, problem.name)
 
 
 def validated_notes(notes: Iterable[Note], ground: Grounds) -> tuple[dict[str, Note], list[str]]:

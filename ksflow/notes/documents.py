@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from ksflow.errors import ConfigError, reaching
-from ksflow.notes.passages import is_binary, split_passages
+from ksflow.notes.passages import split_passages
 from ksflow.records import Document, Note, Passage
 
 _MOST_MB = 4  # of a text or source file in a folder
@@ -65,15 +65,12 @@ class Unread:
 class DocumentReader(Protocol):
     """A digester that reads documents, a piece at a time."""
 
-    watch: Callable[[Progress | Unread], None]
-    """Called with each piece, and with unread sources."""
+    watch: Callable[[Progress | Unread], None]  # called with each piece, and with unread sources
     done: Collection[str]  # keys of pieces that are not read again
 
 
 def find(paths: Iterable[str | Path], notice: Notice = lambda text: None) -> tuple[File, ...]:
-    """Return the files at `paths`, with folders walked in order; `notice` is called with what is left out. Raises
-    ConfigError if there is nothing.
-    """
+    """Return the files at `paths`, with folders walked in order; `notice` is told what is left out. ConfigError."""
     files: dict[Path, File] = {}
     for word in paths:
         path = Path(word).expanduser()
@@ -94,9 +91,7 @@ def find(paths: Iterable[str | Path], notice: Notice = lambda text: None) -> tup
 
 
 def load(file: File, notice: Notice = lambda text: None) -> Document | None:
-    """Return a file's passages; None, with a notice, for an unreadable one of a folder. Raises ConfigError for a given
-    one.
-    """
+    """Return a file's passages; None, with a notice, for an unreadable one of a folder. Raises ConfigError."""
     try:
         with reaching(f"cannot read {file.path}", "check its rights"):
             return Document(file.name, split_passages(file.name, file.path.read_bytes()))
@@ -114,10 +109,8 @@ def fingerprint(path: Path) -> tuple[str, int]:
 
 
 def locate(documents: Iterable[Document], source: str, quote: str) -> Passage | None:
-    """Return the passage that `source` (`NAME, PLACE`) names and that contains `quote`, or None.
-
-    White space, hyphens at line ends and the form of quotation marks and dashes are ignored; case is not. A source
-    without a place means the whole document.
+    """Return the passage that `source` (`NAME, PLACE`; without a place any) names and that contains `quote`, or None.
+    White space, hyphens at line ends and the form of quotation marks and dashes are ignored; case is not.
     """
     passages = (passage for _, passage in named_passages(documents, source))
     return next((passage for passage in passages if contains(passage.text, quote)), None)
@@ -189,6 +182,6 @@ def _unfit(path: Path) -> str:
         return "empty"
     if ending in _DATA:
         return "data files"
-    if ending != ".pdf" and is_binary(head):
+    if ending != ".pdf" and b"\0" in head:
         return "binary"
     return f"over {most} MB" if size > most * 1_000_000 else ""

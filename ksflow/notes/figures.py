@@ -41,10 +41,8 @@ class FigureReading:
 
 
 def readings(probe: Probe, evaluation: Evaluation, target: Target) -> dict[str, FigureReading]:
-    """Return every figure, by the judge's ranked time (a CPU's low mean, a GPU's middle), with the middle half of
-    calls.
-
-    Raises ValueError for a figure without a value.
+    """Return every figure, by the judge's ranked time, with the middle half of calls. Raises ValueError without a
+    value.
     """
     timings, shown = {timing.case: timing for timing in evaluation.timings}, outputs(evaluation)
     readings = {}
@@ -104,10 +102,9 @@ def measures_claim(probe: Probe, text: str) -> bool:
 
 
 def find_contradiction(claim: str, reading: str, probe: Probe, times: float) -> str:
-    """Return a claim's figure that differs from all measured ones by more than a factor, or "".
-
-    Only figures in the probe's units count, with any prefix (TB/s for GB/s), and of those the ones said of its
-    keywords. If there are none, one close figure is enough for agreement.
+    """Return a claim's figure that differs from all measured ones by more than a factor, or "". Only figures in the
+    probe's units count, and of those the ones said of its keywords; if there are none, one close figure is enough for
+    agreement.
     """
     measured = [value for _, value, _ in _quantities(reading, probe)]
     bound, quantities = list(_claimed(claim, probe)), list(_quantities(claim, probe))
@@ -120,8 +117,8 @@ def find_contradiction(claim: str, reading: str, probe: Probe, times: float) -> 
 
 
 def _claimed(text: str, probe: Probe) -> Iterator[tuple[int, float, str]]:
-    """Yield the quantity that a sentence states for each keyword whose words it has: the next one after the keyword's
-    first word, else the last one before it.
+    """Yield the quantity that a sentence states for each keyword whose words it has: the next one, else the last
+    before.
     """
     for sentence in _SENTENCE.split(text):
         first = {word[0]: word.start() for word in reversed(list(_WORD.finditer(sentence.lower())))}

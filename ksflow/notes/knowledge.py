@@ -64,9 +64,8 @@ def user_folder(lineage: str | Path) -> Path:
 def initial_notes(
     target: Target, problem: str = "", folder: str | None = None, lineage: str = LINEAGE
 ) -> tuple[Note, ...]:
-    """Return the notes that fit a target and a problem ("" means any). Raises ConfigError for an invalid file.
-
-    folder: replaces the shipped notes. lineage: the user's own notes are beside it.
+    """Return the notes that fit a target and a problem ("" means any). Raises ConfigError for an invalid file. folder:
+    replaces the shipped notes. lineage: the user's own notes are beside it.
     """
     entries, broken = stored_notes(folder, lineage)
     if broken:
@@ -76,11 +75,8 @@ def initial_notes(
 
 
 def stored_notes(folder: str | None = None, lineage: str = LINEAGE) -> tuple[tuple[StoredNote, ...], tuple[str, ...]]:
-    """Return every note on disk, a user's in place of the shipped one that it replaces, and an error for each invalid
-    file.
-
-    folder: replaces the shipped notes. lineage: the user's own notes are beside it. Raises ConfigError without the
-    folder.
+    """Return every note on disk (`folder` replaces the shipped ones), those beside the lineage in place of the shipped
+    ones that they replace, and an error for each invalid file. Raises ConfigError without the folder.
     """
     root = Path(folder).expanduser() if folder else home.shipped_path("knowledge")
     if not root.is_dir():
@@ -93,11 +89,11 @@ def stored_notes(folder: str | None = None, lineage: str = LINEAGE) -> tuple[tup
     return tuple(notes.values()), tuple(broken)
 
 
-def is_relevant(note: Note, target: Target, problem: str = "") -> bool:
+def is_relevant(note: Note, target: Target | None, problem: str = "") -> bool:
     """Return whether a note applies to a target and a problem. Chips of one architecture share their notes."""
     if problem and note.problems and problem not in note.problems:
         return False
-    return not note.targets or any(means(word, target) for word in note.targets)
+    return not note.targets or target is None or any(means(word, target) for word in note.targets)
 
 
 def read_note(file: Path) -> Note:
@@ -117,10 +113,7 @@ def in_folder(folder: Path) -> list[Note]:
 
 
 def write(note: Note, folder: Path, origin: str = "") -> Path:
-    """Write a note to a folder, in place of the one with its title, and return the file.
-
-    origin: who made it; by default the file's previous origin. Raises ConfigError if it cannot be written.
-    """
+    """Write a note in place of the one with its title; return the file. origin: by default as before. ConfigError."""
     with explain_write_errors(folder, "name another folder"):
         folder.mkdir(parents=True, exist_ok=True)
         file = _file(note.title, folder)

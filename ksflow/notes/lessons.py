@@ -26,9 +26,8 @@ def trial_of(source: str) -> str:
 
 
 def cite_commits(note: Note, commits: Mapping[str, str], earlier: Iterable[Note] = ()) -> Note:
-    """Return the note with each trial in its sources cited at its commit; commits: trial -> its branch's newest.
-
-    A refuted note keeps the commits that `earlier` notes cite, because it is about those results.
+    """Return the note with each trial in its sources cited at its commit (trial -> its branch's newest). A refuted note
+    keeps the commits that `earlier` notes cite, because it is about those results.
     """
     cited_before = {s for other in earlier for s in other.sources} if note.status is Status.REFUTED else set[str]()
     cited = {
@@ -43,18 +42,13 @@ def cite_commits(note: Note, commits: Mapping[str, str], earlier: Iterable[Note]
 def refute_contradicted(
     notes: Iterable[Note], population: Population, commits: Mapping[str, str], at: Callable[[str, str], Trial]
 ) -> tuple[Note, ...]:
-    """Return the notes, with those refuted that later measurements contradict, with a sentence that names both commits.
-
-    at: reads a trial at a commit of its branch; a LineageError contradicts nothing.
-    """
+    """Return the notes, with those refuted that later measurements contradict. at: reads a trial at a commit."""
     return tuple(_tested(note, population, commits, at) for note in notes)
 
 
 def merge_notes(digested: Iterable[Note], began: Iterable[Note], now: Iterable[Note]) -> tuple[Note, ...]:
-    """Return a digest's notes merged with changes made meanwhile.
-
-    A note is identified by its title. A note that the digest left unchanged is as it is now; a rewritten one keeps a
-    new challenge; other new notes stay.
+    """Return a digest's notes merged with changes made meanwhile, by title. A note that the digest left unchanged is as
+    it is now; a rewritten one keeps a new challenge; other new notes stay.
     """
     digested, began, now = tuple(digested), tuple(began), tuple(now)
     old, current = {note.title: note for note in began}, {note.title: note for note in now}
@@ -119,7 +113,6 @@ def _contradiction(trial: str, base: str, then: _Pair, today: _Pair) -> tuple[st
 
 
 def _from_new_row(trial: str, base_was: Evaluation | None, base_now: Evaluation | None) -> tuple[float, int] | None:
-    """Return the speed-up by the base's own row about the trial, if it is new."""
     new = base_now.versus(trial) if base_now else None
     if new is None or (base_was and new == base_was.versus(trial)):
         return None

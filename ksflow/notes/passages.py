@@ -3,7 +3,6 @@
 Not covered: finding files, choosing passages, reading pictures (a scanned page has no text here).
 """
 
-import codecs
 import io
 import logging
 import re
@@ -21,13 +20,6 @@ if TYPE_CHECKING:
     from pypdf import PdfReader
 
 LONGEST = 6_000  # characters of a passage; longer ones are cut at blank lines, then at lines, then anywhere
-_UTF8 = "utf-8-sig"
-_MARKS = {
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_LE: "utf-16",
-    codecs.BOM_BE: "utf-16",
-}  # UTF-32's mark begins with UTF-16's
 _MARKDOWN = {".md", ".markdown", ".mdx"}
 _WEB = {".html", ".htm", ".xhtml"}
 _FURNITURE = ("script", "style", "nav", "footer", "aside", "noscript", "template", "svg", "form", "button", "iframe")
@@ -42,13 +34,13 @@ def split_passages(name: str, data: bytes) -> tuple[Passage, ...]:
     ending = PurePath(name).suffix.lower()
     if ending == ".pdf" or data.startswith(b"%PDF-"):
         uncut = list(_pdf(name, data))
-    elif is_binary(data[:8192]):
+    elif b"\0" in data[:8192]:
         raise ConfigError(
-            f"{name} is a binary file; digest reads PDF, Markdown, HTML, text and source code (if it is text in UTF-16 "
-            "without a byte order mark, re-encode it: iconv -f UTF-16LE -t UTF-8)"
+            f"{name} is a binary file; digest reads PDF, Markdown, HTML, text and source code (if it is text in "
+            "UTF-16, re-encode it: iconv -f UTF-16 -t UTF-8)"
         )
     else:
-        text = data.decode(_encoding(data), "replace").replace("\r\n", "\n")
+        text = data.decode("utf-8-sig", "replace").replace("\r\n", "\n")
         read = _markdown if ending in _MARKDOWN else _html if ending in _WEB else _lines
         uncut = list(read(text))
     seen: Counter[str] = Counter()
@@ -58,15 +50,6 @@ def split_passages(name: str, data: bytes) -> tuple[Passage, ...]:
         again = f" ({seen[passage.place]})" if seen[passage.place] > 1 else ""  # unique places
         passages.append(Passage(f"{passage.place}{again}".strip(), passage.text) if again else passage)
     return tuple(passages)
-
-
-def is_binary(head: bytes) -> bool:
-    """Return whether data that begins like this is not text."""
-    return b"\0" in head and _encoding(head) == _UTF8
-
-
-def _encoding(data: bytes) -> str:
-    return next((name for mark, name in _MARKS.items() if data.startswith(mark)), _UTF8)
 
 
 def _bounded(passage: Passage) -> Iterator[Passage]:

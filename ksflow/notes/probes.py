@@ -121,13 +121,9 @@ class Probe:
 
     def render_text(self, words: Mapping[str, object]) -> str:
         """Return its text, with names in braces replaced. Raises ValueError for an unknown name."""
-
-        def word(match: "re.Match[str]") -> str:
-            if match[1] not in {*words, "places"}:
-                raise ValueError(f"text: no figure {match[1]!r}; figures: {', '.join(words)}")
-            return str(words.get(match[1], ""))
-
-        return re.sub(r"\{(\w+)\}", word, self.text)
+        if unknown := {*re.findall(r"\{(\w+)\}", self.text)} - {*words, "places"}:
+            raise ValueError(f"text: no figure {min(unknown)!r}; figures: {', '.join(words)}")
+        return re.sub(r"\{(\w+)\}", lambda match: str(words.get(match[1], "")), self.text)
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,15 @@
-"""Ranking of passages by the words that they share with a question, and an outline for a model to choose from."""
+"""Reading of long documents: a model chooses places in an outline; ranking by shared words fills the rest."""
 
 import math
 import re
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, pairwise
 
-from ksflow.errors import shorten
+from ksflow.errors import ConfigError, shorten
 from ksflow.kernels.source.tokens import estimate
 from ksflow.records import Document, Problem, Target
 
@@ -122,10 +123,8 @@ def batches(chosen: Iterable[ShownPassage], room: int) -> list[tuple[ShownPassag
 
 
 def relevance(own: Sequence[frozenset[str]], about: str) -> list[float]:
-    """Return the weight of the words that each text shares with `about`, relative to that of all its words; rare words
-    have most weight.
-
-    own: the words of each text. It ranks notes for prompts and passages for digestion.
+    """Return the weight of the words that each text (its words) shares with `about`, relative to that of all its words;
+    rare words have most weight.
     """
     if not about:
         return [0.0] * len(own)
@@ -138,8 +137,7 @@ def relevance(own: Sequence[frozenset[str]], about: str) -> list[float]:
 
 @lru_cache(4)
 def _weights(own: tuple[frozenset[str], ...]) -> tuple[dict[str, float], list[float]]:
-    """Return each word's weight, and each text's divisor; cached, because the same notes are ranked for many
-    questions."""
+    """Return each word's weight and each text's divisor; the same notes are ranked for many questions."""
     count = Counter(word for words in own for word in words)
     weight = {word: math.log(1 + len(own) / often) for word, often in count.items()}
     return weight, [math.sqrt(math.fsum(weight[word] for word in words) or 1.0) for words in own]
@@ -159,3 +157,53 @@ def _words(text: str) -> list[str]:
             words += [part for part in parts if len(part) > 1]
             words += ["_".join(pair) for pair in pairwise(parts)]
     return words
+
+
+Choose = Callable[[str, str], tuple[int, ...]]
+"""Takes an outline and the room left, in words; returns numbers of its lines, the most useful first."""
+
+
+@dataclass(frozen=True)
+class ReadingPlan:
+    """Passages to read, in pieces, and unread ones."""
+
+    pieces: tuple[tuple[ShownPassage, ...], ...]
+    unread: tuple[ShownPassage, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReadingBudget:
+    """Limits of a digestion."""
+
+    tokens: int  # of everything that is sent
+    fixed: int  # of each prompt, beside the documents
+    piece: int  # characters of documents in one prompt
+
+    def fits(self, shown: Sequence[ShownPassage], before: int = 0) -> bool:
+        """Return whether all of it can be read, after `before` tokens."""
+        parts = batches(shown, self.piece)
+        return before + sum(self.fixed + sum(item.tokens for item in part) for part in parts) <= self.tokens
+
+
+def plan_reading(shown: Sequence[ShownPassage], wanted: str, room: ReadingBudget, choose: Choose) -> ReadingPlan:
+    """Plan to read all, or what `choose` returns, then passages similar to the question. ConfigError without room."""
+    if room.fits(shown):
+        return ReadingPlan(tuple(batches(shown, room.piece)))
+    sections = groups(shown)
+    text = outline(sections)
+    before = room.fixed + len(text) // 3
+    ranked = rank(shown, wanted)
+    order = {item.order: index for index, item in enumerate(ranked)}
+    named = [
+        item
+        for number in choose(text, f"about {room.tokens - before} of {sum(item.tokens for item in shown)} tokens")
+        for item in sorted(sections[number - 1], key=lambda item: order.get(item.order, len(order)))
+    ]
+    wished = list(dict.fromkeys([*named, *ranked]))
+    count = bisect_left(range(1, len(wished) + 1), True, key=lambda most: not room.fits(wished[:most], before))
+    chosen = wished[:count]
+    if not chosen:
+        raise ConfigError(f"digester.tokens={room.tokens} leaves no room for a passage; raise it")
+    read = {item.order for item in chosen}
+    unread = tuple(item for item in shown if item.order not in read)
+    return ReadingPlan(tuple(batches(chosen, room.piece)), unread)

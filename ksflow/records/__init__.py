@@ -27,16 +27,23 @@ from ksflow.records.evidence import (
     Speedup,
     TimedCase,
 )
-from ksflow.records.explanations import Explanation, Feature, Presence, Statement
 from ksflow.records.kernels import C_TYPES, FILE_NAME, RESERVED_NAMES, Kernel
-from ksflow.records.notes import Document, Note, Passage, Status
+from ksflow.records.notes import Document, Explanation, Feature, Note, Passage, Presence, Statement, Status
 from ksflow.records.parsing import as_json, misfits, parse
 from ksflow.records.population import Material, Population
-from ksflow.records.problems import Arg, Case, Check, Limits, Problem, Seed, check_inside, name_without_precision
+from ksflow.records.problems import (
+    Arg,
+    Case,
+    Check,
+    Limits,
+    Problem,
+    Seed,
+    Target,
+    check_inside,
+    name_without_precision,
+)
 from ksflow.records.proofs import Engaged, Proof, Way, amdahl
-from ksflow.records.ratios import base_of, first_attempt
 from ksflow.records.scale import Contradiction, Scale, measured_ratio
-from ksflow.records.targets import Target
 from ksflow.records.trials import (
     Cost,
     Draft,
@@ -51,5 +58,7 @@ from ksflow.records.trials import (
     Selection,
     Step,
     Trial,
+    base_of,
+    first_attempt,
     portfolio,
 )

@@ -78,6 +78,11 @@ class Evaluation(Record):
         return self.verdict is Verdict.ACCEPT
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        """What it applies to: the problem's digest, the judge, the machine."""
+        return self.problem, self.judge, self.target
+
+    @property
     def claim(self) -> Claim | None:
         """Its speed-up over the incumbent, with the control; None without an incumbent."""
         return self.evidence.claim

@@ -6,7 +6,6 @@ these keys. Keys that an evaluator adds, and keys that this version does not kno
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from ksflow.records.base import Json, Record, are_plausible
 
@@ -20,13 +19,38 @@ SELF_TIMED = "by the benchmark's own clock, in one comparison"
 """The clock of a ratio that a benchmark reports of itself, in one process with the kernel, without a confirmation."""
 
 
-class Speedup(NamedTuple):
+class Interval:
+    """What the 95 % interval of a speed-up says, where ranked measurements connect the two kernels."""
+
+    __slots__ = ()
+    low: float
+    high: float
+    ranked: bool
+
+    @property
+    def ahead(self) -> bool:
+        """Whether it is surely faster, by more than `RESOLVED`."""
+        return self.ranked and self.low > RESOLVED
+
+    @property
+    def slower(self) -> bool:
+        """Whether it is surely slower, by more than `RESOLVED`."""
+        return self.ranked and self.high < 1 / RESOLVED
+
+    @property
+    def tie(self) -> bool:
+        """Whether it is ranked, and neither ahead nor slower."""
+        return self.ranked and not (self.ahead or self.slower)
+
+
+@dataclass(frozen=True, slots=True)
+class Speedup(Interval):
     """The speed-up of one kernel over another."""
 
     ratio: float  # 2 means twice as fast
     low: float  # lower end of the 95 % interval
     high: float
-    ranked: bool = True  # whether ranked measurements connect the two
+    ranked: bool = True
 
     def __str__(self) -> str:
         return f"x{self.ratio:.3g} [{self.low:.3g}, {self.high:.3g}]"
@@ -40,21 +64,6 @@ class Speedup(NamedTuple):
         """100 means twice as fast."""
         return 100 * (self.ratio - 1)
 
-    @property
-    def faster(self) -> bool:
-        """Whether it is surely ahead, by more than `RESOLVED`."""
-        return self.ranked and self.low > RESOLVED
-
-    @property
-    def slower(self) -> bool:
-        """Whether it is surely behind, by more than `RESOLVED`."""
-        return self.ranked and self.high < 1 / RESOLVED
-
-    @property
-    def tie(self) -> bool:
-        """Whether it is ranked, and neither faster nor slower."""
-        return self.ranked and not (self.faster or self.slower)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvidenceRecord(Record):
@@ -65,7 +74,7 @@ class EvidenceRecord(Record):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ratio(EvidenceRecord):
+class Ratio(EvidenceRecord, Interval):
     """The speed-up of one kernel over another, timed in turns: above 1 it is faster."""
 
     speedup: float
@@ -94,21 +103,6 @@ class Ratio(EvidenceRecord):
     def __str__(self) -> str:
         interval = f"x{self.speedup:.3g} [{self.low:.3g}, {self.high:.3g}]"
         return interval if self.ranked else f"{interval}, not ranked"
-
-    @property
-    def ahead(self) -> bool:
-        """Whether it is surely faster, by more than `RESOLVED`."""
-        return self.ranked and self.low > RESOLVED
-
-    @property
-    def slower(self) -> bool:
-        """Whether it is surely slower, by more than `RESOLVED`."""
-        return self.ranked and self.high < 1 / RESOLVED
-
-    @property
-    def tie(self) -> bool:
-        """Whether it is ranked, and neither ahead nor slower."""
-        return self.ranked and not (self.ahead or self.slower)
 
     @property
     def inverse(self) -> "Ratio":

@@ -1,11 +1,11 @@
 """A kernel: source code in one language."""
 
-import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
-from ksflow.records.base import Record
+from ksflow.records.base import Record, digest
 
 FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
 RESERVED_NAMES = frozenset({"trial.json", "evaluation.json", "explanation.json"})
@@ -28,15 +28,8 @@ C_TYPES = {
 """torch dtype -> C type: 8- and 16-bit floats are passed as their bits."""
 
 
-class _Named(Record):
-    """Caches the digest."""
-
-    __slots__ = ("_digest",)
-    _digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class Kernel(_Named):
+@dataclass(frozen=True)
+class Kernel(Record):
     """Source code in one language."""
 
     language: str  # one of `problem.languages`
@@ -56,10 +49,7 @@ class Kernel(_Named):
         """The text of the file that holds `custom_kernel`."""
         return next(iter(self.files.values()))
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Digest of the content (language, names, texts), without the report."""
-        if not hasattr(self, "_digest"):
-            text = "\0".join([self.language, *(f"{name}\0{body}" for name, body in self.files.items())])
-            object.__setattr__(self, "_digest", hashlib.sha256(text.encode()).hexdigest()[:16])
-        return self._digest
+        return digest(self.language, *(f"{name}\0{text}" for name, text in self.files.items()))

@@ -10,9 +10,8 @@ from typing import Any
 from ksflow.records.base import by_number
 from ksflow.records.evidence import Ratio, Speedup
 from ksflow.records.notes import Document, Note, Status
-from ksflow.records.ratios import base_of, first_attempt
 from ksflow.records.scale import Scale, measured_ratio
-from ksflow.records.trials import PlannedRound, Rival, Selection, Step, Trial
+from ksflow.records.trials import PlannedRound, Rival, Selection, Step, Trial, base_of, first_attempt
 
 _SIBLINGS, _LOOKED_AT = 8, 200
 """How many failures a writer is told, and among how many of the newest trials they are looked for."""
@@ -107,13 +106,15 @@ class Population:
 
     @cached_property
     def ties(self) -> tuple[Trial, ...]:
-        """Trials beside which the winner was timed in a confirmation without being ahead or behind."""
+        """Trials beside which the winner was timed in a confirmation without being ahead or behind, there or by all
+        measurements together."""
         best = self.best
         versus = best.evaluation.evidence.against if best and best.evaluation else ()
         names = dict.fromkeys((*(row.id for row in versus), *(trial.id for trial in self.ranked)))
         rows = {name: row for name in names if best and (row := self.side_by_side(best.id, name))}
-        tied = (self.by_id[id] for id, row in rows.items() if row.moment and not (row.ahead or row.slower))
-        return tuple(trial for trial in tied if not _wrong(trial))
+        apart = {id for id in rows if best and (r := self.scale.ratio(best.id, id)) and (r.faster or r.slower)}
+        tied = (id for id, row in rows.items() if row.moment and id not in apart and not (row.ahead or row.slower))
+        return tuple(trial for id in tied if not _wrong(trial := self.by_id[id]))
 
     def side_by_side(self, trial: str, other: str) -> Ratio | None:
         """Return the latest ratio of two trials that were timed in turns, by their ids; None if they never were."""
@@ -193,18 +194,7 @@ class Population:
 
     def _with(self, **fields: Any) -> "Population":
         made = replace(self, **fields)
-        known = {
-            "by_id",
-            "scale",
-            "ranked",
-            "leader",
-            "winners",
-            "disqualified_ids",
-            "baselines",
-            "best_so_far",
-            "held_out",
-        }
-        made.__dict__.update({name: self.__dict__[name] for name in known & self.__dict__.keys()})
+        made.__dict__.update({name: known for name, known in self.__dict__.items() if name not in made.__dict__})
         return made
 
     def choose(self, base: str, reference: str, rationale: str, before: str = "") -> Selection:

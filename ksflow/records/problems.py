@@ -1,4 +1,4 @@
-"""Problems: tasks, cases, checks, limits."""
+"""Problems (tasks, cases, checks, limits), and targets: the machines of kernels."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -6,16 +6,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Literal
 
-from ksflow.records.base import Json, Record, Scalar, geomean, mean, relative_weights
+from ksflow.records.base import Json, Record, Scalar, digest, geomean, mean, relative_weights
 from ksflow.records.kernels import C_TYPES, Kernel
 
 _PRECISION = re.compile(r"[-_.](?:fp|bf|tf|int|float|bfloat)\d+(?:_?e\dm\d\w*)?$")
 
 
 def name_without_precision(name: str) -> str:
-    """Return a problem's name without the precision at its end: the same task in bf16 and in fp32 is one problem when
-    data sets are split.
-    """
+    """Return a problem's name without the precision at its end, as data sets are split by tasks."""
     return _PRECISION.sub("", name)
 
 
@@ -193,3 +191,35 @@ class Problem:
         pointers = [f"{'const ' if arg.role == 'in' else ''}{C_TYPES[arg.dtype]} *{arg.name}" for arg in self.args]
         sizes = [f"int64_t {dim}" for dim in self.dims]
         return f'extern "C" void custom_kernel({", ".join([*pointers, *sizes, "const int64_t *strides"])})'
+
+
+@dataclass(frozen=True)
+class Target:
+    """The machine for which kernels are built and on which they are judged."""
+
+    name: str
+    kind: str  # `cpu` or `gpu`
+    chip: str
+    features: tuple[str, ...] = ()  # instruction sets that a kernel may use
+    march: str = "native"  # the compiler's `-march=`
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Set in every sandbox, for example to keep libraries off instructions that a target lacks."""
+    peaks: Mapping[str, float] = field(default_factory=dict)
+    """Rates that nothing on it exceeds, per second: `flops.<dtype>` for arithmetic, `bytes` for main memory,
+    `bytes.cache` for the fastest cache that holds a kernel's data. Of a CPU, those of its `cores` together."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of `memory`, of the last `cache` before it, and of the `shared` memory of one block of threads."""
+    measured: Mapping[str, float] = field(default_factory=dict)
+    """Measured rates of the `cores` of this CPU, named like the peaks, and `bytes.N` for working sets of up to N bytes;
+    empty if not measured."""
+
+    units: int = 0
+    """Number of a GPU's multiprocessors or compute units; 0 if unknown."""
+    cores: int = 1
+    """Number of a CPU's cores, and threads, that a kernel has (`target.cores`, or a problem's `cores`)."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Identifies everything that a time depends on."""
+        several = [f"{self.cores} cores"] if self.cores > 1 else []
+        return f"{self.name}-{digest(self.name, self.chip, self.march, *self.features, *several, digits=8)}"

@@ -19,7 +19,6 @@ from typing import NamedTuple
 from ksflow.records.base import by_number
 from ksflow.records.evaluations import Evaluation
 from ksflow.records.evidence import Comparison, Ratio, Speedup
-from ksflow.records.ratios import verdict_key
 from ksflow.records.trials import Trial
 
 _Z = 1.959964  # standard errors to either side of a 95 % interval
@@ -123,11 +122,7 @@ class Scale:
             for row in _rows(evaluation):
                 other = alias.get(row.id, row.id)
                 absent |= {other} - known.keys()
-                if (
-                    other in known
-                    and other not in (name, *edges[name])
-                    and verdict_key(evaluation) == verdict_key(known[other])
-                ):
+                if other in known and other not in (name, *edges[name]) and evaluation.key == known[other].key:
                     edge = _edge(name, evaluation, other, known[other])
                     edges[name][other] = edge
                     edges[other][name] = _edge(other, known[other], name, evaluation)
@@ -156,7 +151,7 @@ class Scale:
             return None
         edges, node = {**self._edges, trial.id: {}}, _Node(trial.id, 0.0, True, "", 0.0)
         if rows:
-            if verdict_key(trial.evaluation) != verdict_key(versus):
+            if trial.evaluation.key != versus.key:
                 return None
             edge, at = _edge(trial.id, trial.evaluation, first, versus), self._nodes[first]
             node = _Node(at.root, at.log + edge.log, at.ranked and edge.ranked, first, edge.variance)
@@ -178,21 +173,16 @@ class Scale:
         half = _Z * math.sqrt(self._variance(self._alias.get(trial, trial), self._alias.get(other, other)))
         return _speedup(ours.log - theirs.log, half, (ours.ranked and theirs.ranked) or trial == other)
 
-    def factor(self, trial: str) -> Speedup | None:
-        """Return the speed-up over the anchor; None if no measurement connects the two."""
-        return self.ratio(trial, self.anchor) if self.anchor else None
-
     def time_us(self, trial: str) -> float | None:
         """Return a trial's score in µs, as of the newest confirmation, or as measured if nothing connects it to the
-        anchor.
-
-        Returns None if it was not accepted.
+        anchor; None if it was not accepted.
         """
         name = self._alias.get(trial, trial)
         evaluation, node = self._known.get(name), self._nodes.get(name)
         if evaluation is None or node is None or node.root != self._root:
             return evaluation.score_us if evaluation else None
-        return self._anchor_us / math.exp(node.log - self._nodes[self.anchor].log)
+        confirmed_us, at = self._known[self._confirmed].score_us or 0.0, self._nodes[self._confirmed]
+        return confirmed_us * math.exp(at.log - node.log)
 
     def times_us(self, trial: str) -> dict[str, float]:
         """Return a trial's time on each case in µs, as of the same moment as `us`."""
@@ -211,7 +201,7 @@ class Scale:
         if other in self._edges.get(trial, {}):
             return self.is_ahead(trial, other)
         ratio = self.ratio(trial, other)
-        return bool(ratio and ratio.faster)
+        return bool(ratio and ratio.ahead)
 
     def ahead_of(self, other: str) -> tuple[str, ...]:
         """Return the kernels that were ranked ahead of it side by side, the fastest first."""
@@ -248,11 +238,6 @@ class Scale:
     def _root(self) -> str:
         return self._nodes[self.anchor].root if self.anchor else ""
 
-    @property
-    def _anchor_us(self) -> float:
-        score = self._known[self._confirmed].score_us or 0.0
-        return score * math.exp(self._nodes[self._confirmed].log - self._nodes[self.anchor].log)
-
     def _variance(self, trial: str, other: str) -> float:
         """Return the variance of the logarithm of the ratio of two kernels of one component."""
         climbed = dict(self._climb(trial))
@@ -285,9 +270,7 @@ def _is_timed(trial: Trial) -> bool:
 
 
 def _placed(scale: Scale) -> Scale:
-    """Return the scale with every kernel placed: the anchor's component first, then what is attached to it, then the
-    rest.
-    """
+    """Return the scale with every kernel placed: the anchor's component, then what is attached to it, then the rest."""
     nodes: dict[str, _Node] = {}
     cores: dict[str, _Core] = {}
     edges = scale._edges

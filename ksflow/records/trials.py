@@ -236,6 +236,26 @@ class Trial(Record):
         return "written" if self.kernel else "failed" if self.failure else "planned"
 
 
+def first_attempt(trial: Trial, trials: Mapping[str, Trial]) -> Trial | None:
+    """Return the trial that first carried out the same experiment: itself, or for a repair the first attempt of its
+    chain of repairs; None if that is not among `trials`.
+    """
+    found: Trial | None = trial
+    for _ in range(len(trials) + 1):
+        if found is None or found.origin is not Origin.REPAIR:
+            return found
+        found = trials.get(found.parents[0]) if found.parents else None
+    return None
+
+
+def base_of(trial: Trial, trials: Mapping[str, Trial]) -> Trial | None:
+    """Return the kernel for which a trial's experiment was designed, as for the attempt that a repair repairs; None for
+    a seed, or if the kernel is not among `trials` (id -> trial).
+    """
+    first = first_attempt(trial, trials)
+    return trials.get(first.parents[0]) if first and first.parents else None
+
+
 @dataclass(frozen=True, slots=True)
 class Draft(Trial):
     """A kernel that returns to its writer before compilation."""

@@ -29,12 +29,8 @@ _OTHERS = (
     *("overhead_us", "device", "phase", "at", "failed", "artefact", "made", "repeat"),
 )  # parts of the evidence without a place of their own
 _EVENTS = "device events"
-_STATE = (
-    ("sm_mhz", "SM", "MHz"),
-    ("memory_mhz", "memory", "MHz"),
-    ("watts", "", "W"),
-    ("celsius", "", "°C"),
-)  # a device's state: key, name, unit
+# a device's state: key, name, unit
+_STATE = (("sm_mhz", "SM", "MHz"), ("memory_mhz", "memory", "MHz"), ("watts", "", "W"), ("celsius", "", "°C"))
 _LONG = 2000
 _NOWHERE = RooflineCase(case="")
 _TEXT = ("case", "kernel", "variant", "matrix instructions")  # columns of text, which may be wrapped

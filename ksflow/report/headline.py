@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
 
+from ksflow.kernels.hardware import roofline
 from ksflow.loop.schedule import RunOutcome
 from ksflow.records import SELF_TIMED, Evidence, Origin, Population, Seed, Speedup, Trial, base_of
 from ksflow.report.words import format_us
@@ -81,13 +82,24 @@ class Headline:
         return fastest if ratio > 1 else None
 
     def standing(self, trial: Trial) -> str:
-        """Return a trial's remark: winner, a tie with it, or not told apart from it."""
-        if trial.id == self.best.id:
-            return "winner" if self.over is not self.best else "the fastest baseline" if self.baselines > 1 else ""
-        if all(trial.id != rival.id for rival in self.known.ties):
-            return ""
-        row = self.known.side_by_side(self.best.id, trial.id)
-        return "a tie" if row is None or row.ranked else f"not told apart ({row.why})"
+        """Return a trial's remark: the winner, a tie with the winner, or not ranked ahead though it reads faster."""
+        best = self.best
+        if trial.id == best.id:
+            return "winner" if self.over is not best else "the fastest baseline" if self.baselines > 1 else ""
+        if any(trial.id == rival.id for rival in self.known.ties):
+            row = self.known.side_by_side(best.id, trial.id)
+            doubt = f"not told apart from {best.id} in the confirmation ({row.why})" if row and not row.ranked else ""
+            return doubt or f"a tie with {best.id}"
+        ratio = self.known.speedup(trial, best)
+        unranked = trial.evaluation and trial.evaluation.why_unranked  # tables give that reason
+        return f"not ranked ahead of {best.id}" if ratio and ratio.ratio > 1 and not unranked else ""
+
+    @property
+    def roofline(self) -> str:
+        """Return `00019 is at 84 % of the roofline` for the winner; "" if its roofline is unknown."""
+        evidence = self.best.evaluation.evidence if self.best.evaluation else Evidence()
+        share = 100 * (roofline.share(evidence.roofline, evidence.weights) or 0.0)
+        return f"{self.best.id} is at {share:.{0 if share >= 1 else 2}f} % of the roofline" if share else ""
 
     @cached_property
     def row(self) -> Speedup | None:

@@ -61,7 +61,7 @@ class Display:
         self._bar.stop()
 
     def __call__(self, event: Event, run: Run) -> None:
-        if event == Ending(abandoned=True):  # the lock may be held by a thread that never ends
+        if event == Ending("abandon"):  # the lock may be held by a thread that never ends
             self._tell(event, run)
             return
         with self._lock:
@@ -72,7 +72,7 @@ class Display:
         match event:
             case Judged(trial):
                 self._show(trial, run)
-            case Ending(abandoned=True):
+            case Ending("abandon"):
                 self._notice(f"abandoned: {_doing(run) or 'nothing'}; the next run takes it up")
             case Ending():
                 self._notice(_ending(run))
@@ -92,7 +92,7 @@ class Display:
         wide = not terminal or self._console.width >= _WIDE
         if not self._headed:
             self._headed = True
-            heading = _columns("trial", "verdict", "beside the best", "from", wide)
+            heading = _columns("trial", "verdict", "beside the best", "base", wide)
             self._console.print(Text(heading, "bold"), soft_wrap=True, no_wrap=True)
         base = trial.parents[0] if trial.parents else "seed"
         row = next(iter(trial.evaluation.evidence.against), None) if trial.evaluation else None

@@ -1,11 +1,8 @@
 """Costs of trials and improvements, and durations of a call. `Lineage.total_cost` has the cost of a whole run."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ksflow.records import Cost, Origin, Population, Trial
-
-_SHORTEST_S = 0.5  # least seconds of a part that is shown
 
 
 @dataclass(frozen=True)
@@ -49,9 +46,3 @@ def duration(seconds: float) -> str:
         return f"{whole} s"
     minutes = whole // 60
     return f"{minutes} min {whole % 60:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
-
-
-def describe_elapsed(took: Mapping[str, float]) -> str:
-    """Return the time of a command and of its parts: `took 84 s: set-up 9 s, seeds 21 s, search 54 s`."""
-    parts = ", ".join(f"{name} {duration(seconds)}" for name, seconds in took.items() if seconds >= _SHORTEST_S)
-    return f"took {duration(sum(took.values()))}{f': {parts}' if parts else ''}"

@@ -1,5 +1,6 @@
 """Tables of a run: the best kernels, costs, calibration."""
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,8 +25,10 @@ _RIVALS = 3  # other kernels in the table of a run that has ended
 _NAME = 16  # least columns of a kernel's name
 _STEP, _SHARED = 40, 120  # columns of a change that led to the winner, and of the most frequent reason of failures
 _CONTRADICTIONS = 3  # contradicted comparisons that are shown
+_RATED_S = 10.0  # least seconds of a search whose rate is shown
 _STEPS = 4  # changes leading to the winner that are shown
 _ONE_MOMENT = "times as of the newest confirmation"
+_EXHAUSTED = re.compile(r": (?P<what>nothing [^:]+): [^;]+; (?P<remedy>.+)")  # why a designer plans no more
 _CAPTION = "Gains are over the base. In range, predicted and measured: of the accepted alone; the last two are medians."
 
 
@@ -77,17 +80,19 @@ def show_ending(console: Console, outcome: RunOutcome, lineage: Lineage, files: 
     files: of the winner, with what was found of them. typed: the words of a command line that name the problem.
     """
     claimed, population = of_outcome(outcome), outcome.population
-    rate = f", {60 * outcome.judged / outcome.search_s:.0f} a minute" if outcome.search_s and outcome.judged else ""
+    rate = f", {60 * outcome.judged / outcome.search_s:.0f} a minute" if outcome.search_s >= _RATED_S else ""
     work = f"{pluralize(outcome.judged, 'experiment')} in {spending.duration(outcome.search_s)}{rate}"
     whole = f"{spending.duration(sum(outcome.took.values()))} in all"
     busy = f"the device was busy {outcome.busy:.0%} of the search" if outcome.judged else ""
+    exhausted = _EXHAUSTED.search(outcome.reason)
+    stopped = f"stopped: {exhausted['what'] if exhausted else outcome.reason}"
     repeats = f"{pluralize(outcome.repeats, 'repeat')} answered from the record" if outcome.repeats else ""
     price = f"cost of the run so far: {total}" if (total := spending.price(lineage.total_cost())) else ""
-    searched = (work, f"stopped: {outcome.reason}", whole, outcome.cost.dollars(), price, repeats, busy)
+    searched = (work, stopped, whole, outcome.cost.dollars(), price, repeats, busy)
     lines = (
         "; ".join(_made_by(claimed)),
         "; ".join(filter(None, searched)),
-        "; ".join(filter(None, _doubts(claimed, population))),
+        "; ".join(filter(None, (exhausted and f"to go on: {exhausted['remedy']}", *_doubts(claimed, population)))),
         f"files: {'; '.join(files)}" if files else "",
     )
     wide = console.width if console.is_terminal else sys.maxsize
@@ -103,8 +108,11 @@ def show_ending(console: Console, outcome: RunOutcome, lineage: Lineage, files: 
 
 
 def _made_by(claimed: Headline) -> Iterator[str]:
-    """Yield the changes that led to the winner with the largest gains, as timed beside their bases, and its start."""
+    """Yield the winner's share of the roofline, the changes with the largest gains that led to it, as timed beside
+    their bases, and its start."""
     population, best = claimed.known, claimed.best
+    if claimed.roofline:
+        yield claimed.roofline
     steps = [(trial, gain) for trial, _, gain in claimed.steps[::-1] if gain and not gain.tie]
     if steps := sorted(steps, key=lambda step: -step[1].ratio):
         changes = [
@@ -112,7 +120,7 @@ def _made_by(claimed: Headline) -> Iterator[str]:
         ]
         rest = f", and {pluralize(len(steps) - _STEPS, 'step')} more" if len(steps) > _STEPS else ""
         yield f"made by {', '.join(changes)}{rest}"
-    if claimed.start:
+    if claimed.start and len(claimed.steps) > 2:  # of one step the gain is that over the start
         yield claimed.start
     seed = best.origin is Origin.SEED and claimed.over is not best
     if seed and any(trial.origin is not Origin.SEED for trial in population.trials):
@@ -131,7 +139,7 @@ def _doubts(claimed: Headline, population: Population) -> Iterator[str]:
     yield from map(str, population.scale.contradictions[:_CONTRADICTIONS])
     if population.stale:
         yield f"stale and not ranked: {pluralize(len(population.stale), 'older result')}; `lineage` shows them"
-    tries = [trial for trial in population.trials if trial.origin is not Origin.SEED]
+    tries = [trial for trial in population.trials if trial.origin is not Origin.SEED and not trial.repeats]
     reasons = Counter(why_unranked(trial) for trial in tries if trial.score_us is None)
     if reasons:
         most, times = reasons.most_common(1)[0]
@@ -141,14 +149,14 @@ def _doubts(claimed: Headline, population: Population) -> Iterator[str]:
         yield claimed.held_out
 
 
-def show_spending(console: Console, population: Population, total: Cost, every: bool = False) -> None:
-    """Print the cost of the whole run, per experiment and per improvement; `every` improvement in a row of its own.
+def show_spending(console: Console, population: Population, total: Cost) -> None:
+    """Print a row for each improvement, and the cost of the whole run, per experiment and per improvement.
 
     total: of all recorded model calls, even without an experiment.
     """
     improvements = spending.improvements(population)
     trials = sum(trial.origin is not Origin.SEED for trial in (*population.stale, *population.trials))
-    if every and improvements:
+    if improvements:
         rows = [
             {
                 "kernel": row.trial.id,
@@ -229,7 +237,7 @@ def _scores(
                 "cost": trial.cost.dollars(4),
                 **{case: format_us(timings[case]) if case in timings else "" for case in cases},
             }
-            rows.append({key: Text(text, "bold" if standing else "") for key, text in cells.items()})
+            rows.append({key: Text(text, "bold" if trial is claimed.best else "") for key, text in cells.items()})
         table = grid(console, rows, ("kernel",), ("kernel",), cases[::-1], _NAME, title=title)
         if fits_window(console, table):
             break

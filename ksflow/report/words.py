@@ -24,6 +24,7 @@ from ksflow.kernels.source.tunables import values
 from ksflow.records import Evaluation, Trial
 from ksflow.redaction import LETTERS, redact
 
+ANOTHER_PROBLEM = "No problem= was given. Another: problem=NAME or problem=FOLDER; `ksflow problem list` lists them"
 STYLE = {
     "accept": "green",
     "failed": "red",

@@ -49,7 +49,7 @@ def combine_best(problem: Problem, population: Population, around: Space) -> Exp
     order = [t.name for t in around.tunables]
     common, _ = Counter(leaf.key for leaf in leaves for _ in leaf.cases).most_common(1)[0]
     differing = [i for i in range(len(order)) if len({leaf.key[i] for leaf in leaves}) > 1]
-    lines = {f"{DISPATCH}{when}": "" for when in dispatches_of(around.text)}
+    lines = {f"{DISPATCH}{when}": "" for when in dispatches_of(around.kernel.main)}
     for leaf in leaves:
         if leaf.key != common:
             lines[f"{DISPATCH}{leaf.when}"] = _pairs({order[i]: leaf.key[i] for i in differing if leaf.key[i]})
@@ -74,7 +74,9 @@ def can_dispatch(around: Space) -> bool:
                 number(option)
     except ValueError:
         return False
-    return {t.name for t in around.tunables} <= constants_of(around.text).keys() and has_launches(around.text)
+    return {t.name for t in around.tunables} <= constants_of(around.kernel.main).keys() and has_launches(
+        around.kernel.main
+    )
 
 
 class Table:
@@ -90,7 +92,7 @@ class Table:
         self._totals = [math.inf]
         self._mixes: set[tuple[Key, ...]] = set()
         for member in family(population, around.kernel):
-            effectives = {name: effective(member.text, case.params) for name, case in self._cases.items()}
+            effectives = {name: effective(member.kernel.main, case.params) for name, case in self._cases.items()}
             configs = {name: around.effective_config(config) for name, config in effectives.items()}
             mix = {name: tuple(config.get(tunable, "") for tunable in order) for name, config in configs.items()}
             self._mixes.add(tuple(mix.values()))
@@ -197,12 +199,12 @@ class ClassSpace(Space):
 
 def class_spaces(problem: Problem, population: Population, around: Space, rng: Random) -> list[Space]:
     """Return the spaces to search from a base: those of its classes in an order drawn by size, or the only one."""
-    lines = dispatches_of(around.text)
+    lines = dispatches_of(around.kernel.main)
     if not lines or not can_dispatch(around):
         return [around]
     members: dict[str, list[Case]] = {}
     for case in problem.benchmarks:
-        members.setdefault(_chosen(around.text, case.params), []).append(case)
+        members.setdefault(_chosen(around.kernel.main, case.params), []).append(case)
     order = sorted(members, key=lambda when: -(rng.random() ** (1 / len(members[when]))))
     spaces: list[Space] = []
     for when in order:  # points: kernels of the family with one configuration on all of the class's cases
@@ -210,7 +212,7 @@ def class_spaces(problem: Problem, population: Population, around: Space, rng: R
         points: list[Point] = []
         tried: set[Key] = set()
         for member in family(population, around.kernel):
-            config, *others = [around.effective_config(effective(member.text, case.params)) for case in cases]
+            config, *others = [around.effective_config(effective(member.kernel.main, case.params)) for case in cases]
             if any(other != config for other in others):
                 continue
             tried.add(tuple(config.get(t.name, "") for t in around.tunables))
@@ -222,7 +224,7 @@ def class_spaces(problem: Problem, population: Population, around: Space, rng: R
                 points.append(replace(sample, score_us=score, artefact=""))
         right = {tuple(p.values.items()) for p in points if p.score_us}
         usable = tuple(p for p in points if p.score_us or tuple(p.values.items()) not in right)
-        base = effective(around.text, cases[0].params)
+        base = effective(around.kernel.main, cases[0].params)
         own = (around.tunables, base, usable, frozenset(tried), around.kernel, around.lessons)
         spaces.append(ClassSpace(*own, when, lines))
     return spaces

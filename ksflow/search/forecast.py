@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ksflow.kernels.source.causes import select_points
 from ksflow.kernels.source.families import Config, Space
-from ksflow.search.catalogue import ChoiceKind
+from ksflow.search.moves import ChoiceKind
 
 _NOISE = 0.05  # of the logarithm of a time
 _APART = 1.3  # factor of the noise for each value that differs from the base's
@@ -71,11 +71,7 @@ class Forecasts:
         ]
 
     def _risk(self, config: Config) -> float:
-        """Return the probability of failure: by a known cause, or a value that neither the base nor an accepted kernel
-        has.
-
-        The base's values count even without an effect yet, such as a tile's rows before there are tiles.
-        """
+        """Return the probability of failure, by a known cause or a value that neither base nor accepted kernel has."""
         survives = math.prod(1 - self._new.get(item, 0.0) for item in self._space.changes(config).items())
         return 1 - survives * (1 - self._space.failures.risk(config))
 
@@ -93,8 +89,7 @@ class Forecasts:
 
 
 def _prior(space: Space, kinds: Sequence[ChoiceKind]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return means and covariance of the catalogue's guess of each value's contribution to the logarithm of the
-    time."""
+    """Return means and covariance of the catalogue's guess of each value's contribution to the log time."""
     worth: list[float] = []
     sizes = [len(tunable.options) for tunable in space.tunables]
     covariance = np.zeros((sum(sizes), sum(sizes)))

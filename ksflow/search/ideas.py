@@ -55,8 +55,7 @@ class Idea:
 
     @property
     def uncertainty(self) -> float:
-        """Highest for a single step of unknown effect; joint steps count less, because the effect may be of another
-        one."""
+        """Highest for a single step of unknown effect; the effect of joint steps may be of another one."""
         hope = self.forecast.deviation if self.high > 0 else 0.0
         return (1 - self.forecast.risk) * hope / len(self.proposal.changes) ** 2
 

@@ -1,21 +1,85 @@
-"""Moves applied to a base: the untried configurations that the catalogue leads to."""
+"""Moves: the catalogue of optimisations (`catalogue.yaml`), and the untried configurations that it leads to."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from itertools import combinations
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from ksflow.kernels.source.families import Config, Space
 from ksflow.kernels.source.tunables import Tunable, values
 from ksflow.records import Trial
-from ksflow.search.catalogue import Catalogue, Move
 
 if TYPE_CHECKING:
     from ksflow.search.forecast import Forecasts  # which needs numpy
 
+_HOWS = ("next", "previous", "last", "first", "other", "reference", "favoured")
+_WHENS = ("always", "lost")
 _PAIRED = 14  # single moves that are combined in pairs
 _STRANGERS = 20
+
+
+@dataclass(frozen=True)
+class ChoiceKind:
+    """The usual effect of a kind of tunable."""
+
+    name: str
+    worth_percent: tuple[float, float]
+    risk_percent: float
+    ordered: bool
+    guess: str
+
+
+@dataclass(frozen=True)
+class Move:
+    """A general optimisation: its changes, and their usual gain."""
+
+    kinds: tuple[str, ...]
+    how: str
+    gain_percent: tuple[float, float]
+    innovation: float
+    scope: str = "one"
+    along: Mapping[str, str] = field(default_factory=dict)
+    when: str = "always"
+
+    def __post_init__(self) -> None:
+        known = self.how in _HOWS and self.when in _WHENS and self.scope in ("one", "each")
+        if not known or any(how not in _HOWS for how in self.along.values()):
+            raise ValueError(f"move of {self.kinds}: how {self.how}, scope {self.scope}, when {self.when}")
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """All kinds and moves, in the order of the file."""
+
+    kinds: Mapping[str, ChoiceKind]
+    moves: tuple[Move, ...]
+
+    def kind(self, tunable: Tunable) -> ChoiceKind:
+        """Return the declared kind, or the one that the name suggests."""
+        if tunable.kind in self.kinds:
+            return self.kinds[tunable.kind]
+        name = tunable.name.upper()
+        return next(kind for kind in self.kinds.values() if re.search(kind.guess, name))
+
+
+@cache
+def catalogue(path: str = "") -> Catalogue:
+    """Return the catalogue in `path`, or the shipped one."""
+    source = Path(path) if path else Path(__file__).with_name("catalogue.yaml")
+    data: dict[str, Any] = yaml.safe_load(source.read_text(encoding="utf-8"))
+    moves = ({"along" if key == "with" else key: value for key, value in entry.items()} for entry in data["moves"])
+    return Catalogue(
+        {name: ChoiceKind(name, **entry) for name, entry in data["kinds"].items()},
+        tuple(Move(**entry) for entry in moves),
+    )
+
+
 _STRANGE = Move((), "other", (-50.0, 20.0), 60.0)  # a random configuration
 
 
@@ -73,13 +137,7 @@ class _Neighbourhood:
         for tunable in (tunable for kind in move.kinds for tunable in self.kinds.get(kind, ())):
             for value in self._targets(tunable, move.how):
                 gains = self.space.steps.get((tunable.name, self.space.base[tunable.name], value), ())
-                applies = {
-                    "always": True,
-                    "stuck": self.space.is_stuck,
-                    "gained": any(gain > 0 for gain in gains),
-                    "lost": any(gain < 0 for gain in gains),
-                }
-                if applies[move.when]:
+                if move.when == "always" or any(gain < 0 for gain in gains):
                     yield {**along, tunable.name: value}
 
     def _targets(self, tunable: Tunable, how: str) -> list[str]:

@@ -10,9 +10,8 @@ from ksflow.errors import StageError
 from ksflow.kernels.source.families import Space
 from ksflow.protocols import NO_CONTEXT, Context
 from ksflow.records import Note, Plan, Population, Problem, Selection, Trial, portfolio
-from ksflow.search.catalogue import Catalogue, catalogue
 from ksflow.search.ideas import HOPELESS, Idea, avenues, experiment, ideas, select_promising
-from ksflow.search.moves import Proposal, proposals
+from ksflow.search.moves import Catalogue, Proposal, catalogue, proposals
 from ksflow.search.space import exhausted_error, space
 
 if TYPE_CHECKING:
@@ -84,8 +83,8 @@ def _nothing_promises(base: Trial, hopes: list[Idea]) -> str:
     gains = [idea.gain_percent[1] for idea in hopes if idea.forecast.risk < HOPELESS]
     most = f"is expected to gain more than {max(gains):+.0f} %" if gains else "is expected to be right"
     return (
-        f"nothing promises: of {len(hopes)} untried configurations near {base.id} none {most}; "
-        "declare more values, add a seed, or go on with designer=tune"
+        f"nothing promises a gain: of {len(hopes)} untried configurations near {base.id} none {most}; take "
+        "designer=tune, have a model write (llm=NAME), add `tune:` values, or add a seed"
     )
 
 

@@ -10,8 +10,7 @@ from ksflow.kernels.source.causes import select_points
 from ksflow.protocols import NO_CONTEXT, Context
 from ksflow.records import Note, Plan, Population, Problem, Selection, portfolio
 from ksflow.search.dispatch import class_spaces, combine_best
-from ksflow.search.space import assignment_experiment, exhausted_error, space
-from ksflow.search.tpe import propose
+from ksflow.search.space import assignment_experiment, exhausted_error, propose, space
 
 STAGE = "designer=tune"
 

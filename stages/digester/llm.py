@@ -7,6 +7,7 @@ what the claim makes of it.
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import dspy
@@ -19,13 +20,12 @@ from ksflow.lm.program import Inquiry, ModelStage, Program
 from ksflow.lm.prompts import render
 from ksflow.lm.prompts.brief import STABLE, VOLATILE, Section
 from ksflow.lm.prompts.findings import findings as written
-from ksflow.lm.prompts.outcomes import reports
-from ksflow.notes.document_claims import Grounds, is_relevant, validated_notes
+from ksflow.lm.prompts.tried import reports
+from ksflow.notes.document_claims import Grounds, validated_notes
 from ksflow.notes.documents import Progress, Unread
-from ksflow.notes.reading_plan import ReadingBudget, ReadingPlan, plan_reading
-from ksflow.notes.relevance import ShownPassage, passages, question
+from ksflow.notes.knowledge import is_relevant
+from ksflow.notes.relevance import ReadingBudget, ReadingPlan, ShownPassage, passages, plan_reading, question
 from ksflow.records import Document, Material, Note, Passage, Population, Problem, Target, Trial, digest
-from ksflow.stages.digester.places import Places, chooser
 
 _OUTCOMES = 60  # the latest trials that are shown
 _TELL = 500  # characters of why an answer was refused
@@ -80,6 +80,24 @@ class Digest(dspy.Signature):  # type: ignore[misc]
         '"status": "documented" | "measured" | "assumed" | "refuted"}. A source is what stands after "### source: ", '
         "copied whole, or a trial's id. quotes has one entry for each source, in order. targets names the chips that a "
         "documented note is limited to; leave it out if it holds for all. closes is for dead ends only"
+    )
+
+
+class Places(dspy.Signature):  # type: ignore[misc]
+    """You choose what a team that optimises one kernel reads of documents that are too long to read whole.
+
+    Name the places that most likely say what someone who writes this kernel on this hardware needs and cannot guess:
+    exact semantics of the instructions it will use, layouts of their operands, sizes, alignment, limits, costs, hazards
+    and waits, the memory hierarchy, and code that solves the same or a similar task. Leave out prefaces, histories,
+    legal text, installation, and what concerns other hardware. Prefer a few places that matter to many that might.
+    """
+
+    task: str = dspy.InputField(desc="the task that is read for")
+    target: str = dspy.InputField(desc="the hardware")
+    outline: str = dspy.InputField(desc="the places: number, name, length, and how each begins")
+    room: str = dspy.InputField(desc="how much can be read")
+    places: tuple[int, ...] = dspy.OutputField(
+        desc="a list of the numbers of places, the most useful first, for example [12, 3, 40]"
     )
 
 
@@ -161,7 +179,7 @@ class LlmDigester(ModelStage):
         return Inquiry(self._inputs(work, (), newest), self._reader(work, ())[0])
 
     def _work(self, problem: Problem, material: Material) -> _Work:
-        mine = {note.title for note in material.notes if is_relevant(note, problem, self.target)}
+        mine = {note.title for note in material.notes if is_relevant(note, self.target, problem.name)}
         return _Work(problem, material.population, {note.title: note for note in material.notes}, mine)
 
     def _newest(self, population: Population) -> list[Trial]:
@@ -173,15 +191,28 @@ class LlmDigester(ModelStage):
         if not shown:
             return ReadingPlan(())
         bare = self._size(self._inputs(work, (), newest) | {"current": ""})
-        inputs = {"task": render.summary(work.problem), "target": self._machine()}
-        choose = chooser(
-            self.places,
-            inputs,
-            warn=lambda why: self.watch(Unread((), why)),
-            asking=lambda asked, refused: self._count(work, self._size(asked, self.places), refused),
-        )
         room = replace(self.room, fixed=bare + self.findings)
-        return plan_reading(shown, question(work.problem, self.target), room, choose)
+        return plan_reading(shown, question(work.problem, self.target), room, partial(self._choose, work))
+
+    def _choose(self, work: _Work, outline: str, room: str) -> tuple[int, ...]:
+        """The places that the model names in an outline; none where no answer of it holds, which `watch` is told."""
+        last = outline.count("\n") + 1
+        asked = {"task": render.summary(work.problem), "target": self._machine(), "outline": outline, "room": room}
+        size = self._size(asked, self.places)
+
+        def accept(answer: dict[str, Any]) -> tuple[int, ...]:
+            places: tuple[int, ...] = answer["places"]
+            if not places:
+                raise ValueError("places: name at least one")
+            if wrong := [number for number in places if not 1 <= number <= last]:
+                raise ValueError(f"places: there is no place {wrong[0]}; they are numbered 1 to {last}")
+            return places
+
+        try:
+            return self.places.ask(Inquiry(asked, accept), before=lambda refused: self._count(work, size, refused))
+        except StageError as error:
+            self.watch(Unread((), f"no places named, so passages are chosen by their words: {error}"))
+            return ()
 
     def _left(self, items: Iterable[ShownPassage], why: str) -> None:
         if sources := tuple(item.source for item in items):
@@ -219,7 +250,7 @@ class LlmDigester(ModelStage):
             return replace(report, failed=error.reason)
         work.failed = 0
         work.notes |= notes
-        work.mine |= {title for title, note in notes.items() if is_relevant(note, work.problem, self.target)}
+        work.mine |= {title for title, note in notes.items() if is_relevant(note, self.target, work.problem.name)}
         return replace(report, found=tuple(notes.values()))
 
     def _read(self, work: _Work, piece: tuple[ShownPassage, ...], inputs: dict[str, str]) -> dict[str, Note]:
@@ -238,7 +269,10 @@ class LlmDigester(ModelStage):
     ) -> tuple[Callable[[dict[str, Any]], dict[str, Note]], list[dict[str, Note]]]:
         """What reads an answer, and the notes that held in each of those that it has read."""
         current = {title: note for title, note in work.notes.items() if title in work.mine}
-        documents = _documents(piece)
+        parts: dict[str, list[Passage]] = {}
+        for item in piece:
+            parts.setdefault(item.document, []).append(Passage(item.place, item.text))
+        documents = tuple(Document(name, tuple(passages)) for name, passages in parts.items())
         others = frozenset(work.notes.keys() - work.mine)
         ground = Grounds(work.problem, self.target, documents, work.population, current, others)
         held: list[dict[str, Note]] = [{}]
@@ -290,11 +324,3 @@ class LlmDigester(ModelStage):
         parts = [self.program.model.identity, self.program.answered_by, self.program.predict.signature.instructions]
         parts += [inputs[name] for name in ("task", "target", "documents", "outcomes")]
         return digest(*parts, digits=32)
-
-
-def _documents(piece: Iterable[ShownPassage]) -> tuple[Document, ...]:
-    """What was shown of each document."""
-    parts: dict[str, list[Passage]] = {}
-    for item in piece:
-        parts.setdefault(item.document, []).append(Passage(item.place, item.text))
-    return tuple(Document(name, tuple(passages)) for name, passages in parts.items())

@@ -7,7 +7,7 @@ import dspy
 
 from ksflow.errors import StageError
 from ksflow.lm.program import Inquiry, Program
-from ksflow.notes.reading_plan import Choose
+from ksflow.notes.relevance import Choose
 
 
 class Places(dspy.Signature):  # type: ignore[misc]

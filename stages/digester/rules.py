@@ -11,14 +11,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ksflow.records import Material, Note, Population, Problem, Status, base_of
-from ksflow.search.effects import Effect, Family, dead_ends, effects, judged_families
-from ksflow.search.measured_notes import (
+from ksflow.search.effects import (
     ONCE,
     OWN,
+    Effect,
+    Family,
     best_note,
     dead_end_note,
+    dead_ends,
+    effects,
     effects_note,
     experiment_note,
+    judged_families,
 )
 
 _NOISE = math.log1p(0.02)  # smaller effects are not effects

@@ -111,7 +111,10 @@ class CommandEvaluator(Evaluator):
         score = statistics.median(mine)
         rows = tuple(_row(name, mine, theirs) for name, theirs in samples.items() if len(theirs) == len(mine))
         claim = _claim(rows[0], mine) if rows else None
-        record = Evidence(against=rows, claim=claim, more={**_CLOCK, "said": _in_words(problem, score)})
+        said = f"{score:.6g} us, lower is better"
+        if problem.origin["better"] == "higher":
+            said = f"a rate of {_RATE / score:.6g}, higher is better; the score is 1,000,000 over it"
+        record = Evidence(against=rows, claim=claim, more={**_CLOCK, "said": said})
         return self._verdict(Verdict.ACCEPT, "", record, (Timing("bench", score, tuple(mine)),))
 
     def _verdict(
@@ -131,12 +134,6 @@ def _figure(problem: Problem, log: str) -> float | None:
     if not 0 < value < float("inf"):
         return None
     return _RATE / value if problem.origin["better"] == "higher" else value * _UNITS[problem.origin["unit"]]
-
-
-def _in_words(problem: Problem, score: float) -> str:
-    if problem.origin["better"] == "higher":
-        return f"a rate of {_RATE / score:.6g}, higher is better; the score is 1,000,000 over it"
-    return f"{score:.6g} us, lower is better"
 
 
 def _row(name: str, mine: Sequence[float], theirs: Sequence[float]) -> Comparison:

@@ -1,6 +1,4 @@
-"""`LocalEvaluator`: compiles and judges here, on the CPU or on its GPUs. `ksflow.evaluation.judge.evaluator` does
-it.
-"""
+"""`LocalEvaluator`: compiles and judges here, as `ksflow.evaluation.judge.evaluator` does it."""
 
 from ksflow.evaluation.judge.evaluator import LocalJudge, require_isolation
 from ksflow.evaluation.sandbox.levels import LOWEST_FLOOR

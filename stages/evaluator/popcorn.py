@@ -10,12 +10,11 @@ from functools import cached_property
 from pathlib import Path
 
 from ksflow import home
-from ksflow.errors import ConfigError, reaching
+from ksflow.errors import ConfigError, one_of, reaching
 from ksflow.evaluation.remote import popcorn_results as results
 from ksflow.evaluation.remote.popcorn_client import Busy, Lost, Refused, Service, cli_id
-from ksflow.evaluation.remote.popcorn_lint import fault
 from ksflow.evaluation.remote.popcorn_results import SubmissionResult
-from ksflow.evaluation.remote.popcorn_submission import SubmissionWork, Submitter, turn
+from ksflow.evaluation.remote.popcorn_submission import SubmissionWork, Submitter, turn, unfit
 from ksflow.protocols import Evaluator
 from ksflow.records import Evaluation, Evidence, Json, Kernel, Problem, Timing, Trial, Verdict, parse
 
@@ -50,15 +49,14 @@ class PopcornEvaluator(Evaluator):
         min_interval_s: float = 10.0,
         pause_s: float = 5.0,
     ) -> None:
-        if mode not in _MODES:
-            raise ConfigError(f"evaluator.mode={mode}; valid: {', '.join(_MODES)}")
+        self.mode = one_of("evaluator.mode", mode, _MODES)
         if not gpu:
             raise ConfigError("evaluator=popcorn needs evaluator.gpu=NAME, one that the leaderboard offers")
         if not service.startswith(("https://", "http://127.0.0.1", "http://localhost")):
             raise ConfigError(f"evaluator.service={service} is not https; the cli id would be readable on the way")
         if min(poll_s, timeout_s, pause_s) <= 0 or min_interval_s < 0:
             raise ConfigError("evaluator.poll_s, timeout_s and pause_s must be positive, min_interval_s not negative")
-        self.url, self.gpu, self.leaderboard, self.mode = service, gpu, leaderboard, mode
+        self.url, self.gpu, self.leaderboard = service, gpu, leaderboard
         self.poll_s, self.timeout_s, self.pause_s = poll_s, timeout_s, pause_s
         path = Path(folder).expanduser().absolute() if folder else home.cache("popcorn", "submissions")
         self.log, self.min_interval_s = path, min_interval_s
@@ -68,7 +66,7 @@ class PopcornEvaluator(Evaluator):
         """Never raises for a bad kernel. Raises ConfigError where the service refuses the set-up."""
         board = self._board(problem)
         evidence: Json = {"service": self.url, "leaderboard": board, "gpu": self.gpu, "mode": self.mode}
-        if why := fault(kernel, board):
+        if why := unfit(kernel):
             return self._verdict(Verdict.MALFORMED, why, evidence)
         answer = SubmissionResult()
         try:

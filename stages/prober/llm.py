@@ -7,7 +7,7 @@ program puts out only numbers reach a note.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import dspy
 
@@ -29,15 +29,6 @@ _LARGEST = {"n": 1 << 28, "turns": 1 << 24, "out": 4096, "line": 64, "each": 1 <
 _ELEMENTS = 1 << 28
 _SCALAR = 1 << 31
 _FORMS = ("copy", "sum", "loop", "chase", "places", "values")
-
-
-class Unanswered(Protocol):
-    """A program that did not answer."""
-
-    @property
-    def probe(self) -> Probe: ...
-    @property
-    def reason(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -91,27 +82,26 @@ class LlmProber(ModelStage):
     """Tokens of the notes that are shown."""
 
     def __call__(
-        self, problem: Problem, notes: tuple[Note, ...], claim: Note | None = None, failed: Unanswered | None = None
+        self, problem: Problem, notes: tuple[Note, ...], claim: Note | None = None, failed: str = ""
     ) -> Probe | None:
-        if claim is not None and failed is None and (shipped := find_probe(claim, self.bench)):
+        if claim is not None and not failed and (shipped := find_probe(claim, self.bench)):
             return shipped
         return self.program.ask(self.question(problem, notes, claim, failed))
 
     def question(
-        self, problem: Problem, notes: tuple[Note, ...], claim: Note | None = None, failed: Unanswered | None = None
+        self, problem: Problem, notes: tuple[Note, ...], claim: Note | None = None, failed: str = ""
     ) -> Inquiry[Probe]:
         """What the model is asked, and how its answer becomes a probe."""
         target = self.bench.target
         language = probes.language(target)
         doubt = f"{claim.title}: {claim.text}" if claim else ""
-        before = f"{failed.reason}\n\n{failed.probe.kernel.main}" if failed else ""
         sections = [
             Section("task", STABLE, render.summary(problem)),
             Section("target", STABLE, _described(target)),
             Section("findings", STABLE, lambda room: written(notes, room), self.findings, priority=1),
             Section("interface", STABLE, _interface(language)),
             Section("claim", VOLATILE, doubt),
-            Section("failed", VOLATILE, before),
+            Section("failed", VOLATILE, failed),
         ]
         taken = {note.title for note in notes} | {probe.title for probe in probes.shipped_probes()}
 

@@ -1,7 +1,5 @@
 """The shipped questions, and nothing else: no model."""
 
-from typing import Any
-
 from ksflow.notes import figures, probes
 from ksflow.notes.probes import Probe, ProbeBench
 from ksflow.records import Note, Problem
@@ -16,11 +14,9 @@ class Ready:
         self.bench = bench
 
     def __call__(
-        self, problem: Problem, notes: tuple[Note, ...], claim: Note | None = None, failed: Any = None
+        self, problem: Problem, notes: tuple[Note, ...], claim: Note | None = None, failed: str = ""
     ) -> Probe | None:
-        if claim is None or failed is not None:
-            return None
-        return find_probe(claim, self.bench)
+        return find_probe(claim, self.bench) if claim and not failed else None
 
 
 def find_probe(claim: Note, bench: ProbeBench) -> Probe | None:

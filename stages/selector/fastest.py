@@ -30,7 +30,8 @@ class Fastest:
         listed = families(population).values()
         all_families = [_Family(members, met[frozenset(members[0].values)], population) for members in listed]
         hopes = sorted((family for family in all_families if family.ranked), key=lambda family: family.hoped_us)
-        chosen = next((family for family in hopes if family.has_something_left), None)
+        left = (family for family in hopes if space(_kernel(family.ranked[0]), family.members).has_untried)
+        chosen = next(left, None)
         base = chosen.ranked[0] if chosen else population.ranked[0]
         reference = _reference(base, population)
         rationale = "the fastest; nothing is left to tune"
@@ -69,11 +70,6 @@ class _Family:
         if self.members[0].trial.origin is not Origin.SEED:
             return len(options - self.met)
         return len(options.difference(*(values_in(trial.kernel).items() for trial in self.ranked)))
-
-    @property
-    def has_something_left(self) -> bool:
-        """Whether a designer that starts from its best kernel has something left to try."""
-        return space(_kernel(self.ranked[0]), self.members).has_untried
 
     @property
     def hoped_us(self) -> float:

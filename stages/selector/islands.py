@@ -6,14 +6,13 @@ visits the next one until the next migration: there it can be the base, never th
 Where an island has nothing left to try, a kernel of any other is its base.
 """
 
+from functools import partial
 from random import Random
 
-from ksflow.kernels.source.families import has_untried, values_in
+from ksflow.kernels.source.families import draw_untried, has_untried
 from ksflow.protocols import NO_CONTEXT, Context
 from ksflow.records import Population, Problem, Selection, Trial, digest, first_attempt
-from ksflow.stages.selector.tournament import winner
-
-_DRAWS = 16  # winners that are looked at before an island counts as used up
+from ksflow.stages.selector.tournament import entrants, winner
 
 
 class Islands:
@@ -27,31 +26,23 @@ class Islands:
 
     def __call__(self, problem: Problem, population: Population, context: Context = NO_CONTEXT) -> Selection:
         rng = Random(context.seed(self.seed, population))
-        entrants = [trial for trial in population.ranked if values_in(trial.kernel)] or list(population.ranked)
-        homes = self._homes(entrants, population)
+        entered = entrants(population)
+        homes = self._homes(entered, population)
         island = rng.randrange(self.islands)
-        own = [trial for trial in entrants if homes[trial.id] == island]
-        own = own or [trial for trial in entrants if homes[trial.id] is None] or entrants
-        migrant = self._migrant(entrants, homes, (island - 1) % self.islands, population)
+        own = [trial for trial in entered if homes[trial.id] == island]
+        own = own or [trial for trial in entered if homes[trial.id] is None] or entered
+        migrant = self._migrant(entered, homes, (island - 1) % self.islands, population)
         guest = migrant if migrant and homes[migrant.id] != island else None
         mine = {trial.id for trial in (*own, *filter(None, [guest]))}
-        there = [trial for trial in entrants if trial.id in mine]
-        base = self._base(rng, there, population) or self._base(rng, entrants, population) or there[0]
-        reference = winner(rng, [trial for trial in own if trial is not base] or own, self.size)
+        there = [trial for trial in entered if trial.id in mine]
+        draw = partial(winner, rng, size=self.size)
+        drawn = (draw_untried(population, group, draw) for group in (there, entered))
+        base = next((trial for trial in drawn if has_untried(population, trial)), there[0])
+        reference = draw([trial for trial in own if trial is not base] or own)
         from_elsewhere = homes[base.id] not in (None, island)
         moved = f", a migrant from island {homes[base.id]}," if from_elsewhere else ""
         rationale = f"island {island} of {self.islands}, {len(own)} kernels: {base.id}{moved} with {reference.id}"
         return population.choose(base.id, reference.id, rationale)
-
-    def _base(self, rng: Random, entrants: list[Trial], population: Population) -> Trial | None:
-        """A winner with something left to try; None where several winners have nothing."""
-        left = list(entrants)
-        for _ in range(min(_DRAWS, len(left))):
-            drawn = winner(rng, left, self.size)
-            if has_untried(population, drawn):
-                return drawn
-            left.remove(drawn)
-        return None
 
     def _homes(self, trials: list[Trial], population: Population) -> dict[str, int | None]:
         """Trial -> the island that it lives on; None for one that lives on all of them."""

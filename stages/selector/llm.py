@@ -63,7 +63,7 @@ class LlmSelector(ModelStage):
 
     def question(self, problem: Problem, population: Population, context: Context = NO_CONTEXT) -> Inquiry[Selection]:
         """What the model is asked, and how its answer becomes a selection."""
-        seen = view(problem, population, self.tokens, self.program.count)
+        seen = view(problem, population, self.tokens)
 
         def accept(answer: dict[str, Any]) -> Selection:
             ids = [answer[f"{name}_id"].strip(" \t\r\n`'\"") for name in ("base", "reference")]

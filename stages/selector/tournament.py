@@ -1,5 +1,9 @@
-"""Tournament selection: a few accepted kernels drawn by chance, the fastest of them wins."""
+"""Tournament selection: a few accepted kernels drawn by chance, the fastest of them wins.
 
+Of one it is chance (`selector=random`), the control that a selector must beat.
+"""
+
+from functools import partial
 from random import Random
 
 from ksflow.kernels.source.families import draw_untried, values_in
@@ -11,7 +15,7 @@ class Tournament:
     """Base: the best of `size` random entrants that has something left to try. Reference: the best of `size` others."""
 
     def __init__(self, size: int = 3, seed: int = 0) -> None:
-        """A larger `size` presses harder towards the fastest; 1 is chance."""
+        """A larger `size` presses harder towards the fastest."""
         if size < 1:
             raise ValueError(f"a tournament needs at least one entrant, not {size}")
         self.size = size
@@ -19,11 +23,17 @@ class Tournament:
 
     def __call__(self, problem: Problem, population: Population, context: Context = NO_CONTEXT) -> Selection:
         rng = Random(context.seed(self.seed, population))
-        entrants = [trial for trial in population.ranked if values_in(trial.kernel)] or list(population.ranked)
-        base = draw_untried(population, entrants, lambda left: winner(rng, left, self.size))
-        reference = winner(rng, [trial for trial in entrants if trial is not base] or [base], self.size)
-        rationale = f"{base.id} and {reference.id} each won against {self.size - 1} others drawn from {len(entrants)}"
+        entered = entrants(population)
+        draw = partial(winner, rng, size=self.size)
+        base = draw_untried(population, entered, draw)
+        reference = draw([trial for trial in entered if trial is not base] or [base])
+        rationale = f"{base.id} and {reference.id}, each the fastest of {self.size} drawn from {len(entered)} kernels"
         return population.choose(base.id, reference.id, rationale)
+
+
+def entrants(population: Population) -> list[Trial]:
+    """The accepted kernels that can be drawn: those with tunables, where there are any."""
+    return [trial for trial in population.ranked if values_in(trial.kernel)] or list(population.ranked)
 
 
 def winner(rng: Random, entrants: list[Trial], size: int) -> Trial:

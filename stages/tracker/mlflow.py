@@ -46,7 +46,7 @@ class Mlflow(Tracker):
             experiment = existing.experiment_id if existing else self._client.create_experiment(name, artifacts)
         mine = f"tags.`ksflow.id` = '{run.identity}'"
         known = next(iter(self._client.search_runs([experiment], mine, max_results=1)), None)
-        tags = {"ksflow.id": run.identity, "ksflow.kernels.problem": run.problem, "ksflow.sweep": run.group}
+        tags = {"ksflow.id": run.identity, "ksflow.problem": run.problem, "ksflow.sweep": run.group}
         known = known or self._client.create_run(experiment, run_name=f"{run.problem}/{run.run}", tags=tags)
         self._id = known.info.run_id
         self._client.update_run(self._id, status="RUNNING")

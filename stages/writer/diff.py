@@ -6,7 +6,7 @@ from typing import Any
 
 import dspy
 
-from ksflow.errors import ConfigError
+from ksflow.errors import one_of
 from ksflow.kernels.source.answer import as_files, as_text, end_with_newline, split_files
 from ksflow.kernels.source.patch import apply, has_edits
 from ksflow.lm.program import MoreWanted
@@ -82,8 +82,7 @@ class Diff(ModelWriter):
     """Tokens of the file to edit: two thirds are the same for a round's experiments, the rest bears on this one."""
 
     def __post_init__(self) -> None:
-        if self.style not in STYLES:
-            raise ConfigError(f"writer.style={self.style} is not one of: {', '.join(STYLES)}")
+        one_of("writer.style", self.style, STYLES)
         super().__post_init__()
         self.spare = self.code // 3
         self.room = self.code - self.spare
@@ -95,7 +94,14 @@ class Diff(ModelWriter):
             raise MoreWanted(excerpt.requested_lines(start.main, asked[1], 2 * self.room))
         if not has_edits(edits) and len(edits) >= _WHOLE * len(start.main):
             return as_files(answer["edits"])
-        edited = _edited(start, edits) if edits.strip() or not below else start.main
+        edited = start.main
+        if edits.strip() or not below:
+            try:
+                edited = apply(start.main, edits)
+            except ValueError:  # they may be of all files
+                if len(start.files) == 1:
+                    raise
+                edited = apply(as_text(start.files), edits)
         return f"{end_with_newline(edited)}{as_files(below)}" if below else edited
 
     def show_kernel(self, kernel: Kernel | None, about: str, room: int) -> str:
@@ -112,13 +118,3 @@ class Diff(ModelWriter):
             Section("edit_format", VOLATILE, STYLES[self.style] + also + left_out),
             Section("edits_apply_to", VOLATILE, "failed_code" if repairs else "base_code"),
         ]
-
-
-def _edited(start: Kernel, edits: str) -> str:
-    """The main file with the edits; with all others below it, where they do not apply to it alone."""
-    try:
-        return apply(start.main, edits)
-    except ValueError:
-        if len(start.files) == 1:
-            raise
-        return apply(as_text(start.files), edits)

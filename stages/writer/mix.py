@@ -5,9 +5,7 @@ from ksflow.records import Experiment, Kernel, Note, Problem, Selection, Trial
 
 
 class MixWriter(Composite, Writer):
-    """An experiment that assigns tunables goes to `tune`; everything else, and every repair, to
-    `llm`.
-    """
+    """An experiment that assigns tunables goes to `tune`; everything else, and every repair, to `llm`."""
 
     def __init__(self, tune: Writer, llm: Writer) -> None:
         """Both are any writer; the names say what they are for."""

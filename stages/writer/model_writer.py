@@ -175,12 +175,9 @@ class ModelWriter(ModelStage, Writer):
         return 0
 
     def main(self, answer: dict[str, Any], start: Kernel) -> str:
-        """The new main file, and other new ones below it; `start` is the kernel whose language and files it has.
-        ValueError says what is wrong.
-        """
+        """The new main file, and other new ones below it, of the kernel `start`. ValueError says what is wrong."""
         raise NotImplementedError
 
     def more_sections(self, start: Kernel, work: str, repairs: bool) -> list[Section]:
-        """Sections beside those of `WriterSignature`, for a change of `start` as `work` says; `repairs`: that
-        failed."""
+        """Sections beside those of `WriterSignature`, for a change of `start`, or its repair, as `work` says."""
         return []

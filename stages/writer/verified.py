@@ -12,22 +12,20 @@ from ksflow.protocols import (
     VerifyFunction,
     WriteFunction,
     Writer,
-    as_writer,
     call_context,
     call_stage,
+    repairs,
 )
 from ksflow.records import Draft, Experiment, Kernel, Note, Origin, Problem, Review, Selection, Trial, schema
 
 
 class Verified(Composite, Writer):
-    """Nothing that comes after the kernel costs it: where the verifier has no word, or the writer no other kernel, it
-    is judged as it was written.
-    """
+    """A kernel is judged as it was written where the verifier has no word, or the writer no other kernel."""
 
     def __init__(self, llm: WriteFunction, verifier: VerifyFunction) -> None:
         """`llm` is any writer that can be given a kernel to mend; one that repairs nothing is not verified."""
-        self.llm, self.verifier = as_writer(llm), verifier
-        self.repairs = self.llm.repairs
+        self.llm, self.verifier = llm, verifier
+        self.repairs = repairs(llm)
         self.parts = (self.llm, verifier)
 
     def __call__(

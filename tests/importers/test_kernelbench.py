@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from ksflow.errors import ConfigError
+from ksflow.evaluation.sandbox.runners.cpu import WrongResult
 from ksflow.evaluation.sandbox.runners.foreign import bound
-from ksflow.evaluation.sandbox.runners.protocol import WrongResult
 from ksflow.evaluation.sandbox.runners.pytree import Flat
 from ksflow.formats import sizes
 from ksflow.formats.kernelbench import importer
@@ -188,18 +188,18 @@ def test_prompt_and_judge_name_the_same_tolerance(tmp_path: Path, precision: str
 
 
 def test_numbers_are_capped_and_what_follows_from_them_follows() -> None:
-    small = sizes.resize_source(SCALE, sizes.edits(SCALE), 16)
+    small = sizes.resize_source(SCALE, sizes.edits(SCALE), 16)[0]
     assert "rows = 8  # a size" in small
     assert "cols = rows * 2" in small
     assert "steps = (4, 16)" in small
-    assert sizes.resize_source(SCALE, sizes.edits(SCALE), 0) == SCALE
+    assert sizes.resize_source(SCALE, sizes.edits(SCALE), 0)[0] == SCALE
     umlaut = "# \u00e4\u00f6\u00fc\nn = 999  # \u00df\n"
-    assert sizes.resize_source(umlaut, sizes.edits(umlaut), 8) == "# \u00e4\u00f6\u00fc\nn = 7  # \u00df\n"
+    assert sizes.resize_source(umlaut, sizes.edits(umlaut), 8)[0] == "# \u00e4\u00f6\u00fc\nn = 7  # \u00df\n"
 
 
 def test_sizes_in_a_row_and_with_a_type_are_sizes() -> None:
     text = "n: int = 64\nh, w = 32, 2 * 32\nk: int\na, b = pair\n"
-    assert sizes.resize_source(text, sizes.edits(text), 16) == "n: int = 16\nh, w = 8, 16\nk: int\na, b = pair\n"
+    assert sizes.resize_source(text, sizes.edits(text), 16)[0] == "n: int = 16\nh, w = 8, 16\nk: int\na, b = pair\n"
 
 
 def test_a_cap_above_every_size_cuts_nothing(tmp_path: Path) -> None:

@@ -119,27 +119,6 @@ def test_a_ranked_submission_that_succeeded_may_be_wrong(
     assert reason in found.reason
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        (RIGHT + "x = 1 # a cudaStream_t\n", "line 5: x = 1 # a cudaStream_t"),
-        ("#" * 1_000_001, "1000001 bytes"),
-        (RIGHT + "x = '\ud800'\n", "not UTF-8"),
-        ("#!POPCORN leaderboard other\n" + RIGHT, "its header says leaderboard other"),
-        ("\n", "empty"),
-    ],
-)
-def test_what_the_service_would_refuse_never_reaches_it(
-    server: PopcornServer, problem: Problem, tmp_path: Path, text: str, reason: str
-) -> None:
-    before = len(server.requests)
-    bad = Kernel("python", {"kernel.py": text})
-    found = judge(server, tmp_path)(problem, bad, ())
-    assert found.verdict is Verdict.MALFORMED
-    assert reason in found.reason
-    assert len(server.requests) == before
-
-
 def test_kernels_of_several_files_or_in_c_are_told_so(server: PopcornServer, problem: Problem, tmp_path: Path) -> None:
     ask = judge(server, tmp_path)
     assert "one file" in ask(problem, Kernel("python", {"a.py": RIGHT, "b.py": "x = 1"}), ()).reason

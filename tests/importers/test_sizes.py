@@ -7,7 +7,7 @@ import pytest
 from importers.test_kernelbench import NEW, answer, foreign, room
 
 from ksflow.errors import ConfigError
-from ksflow.evaluation.sandbox.runners.protocol import WrongResult
+from ksflow.evaluation.sandbox.runners.cpu import WrongResult
 from ksflow.formats import cases, describe, sizes
 from ksflow.formats.kernelbench import importer
 from ksflow.kernels.hardware.target import detect
@@ -91,7 +91,7 @@ def get_init_inputs():
 
 def named(text: str, cap: int) -> dict[str, int]:
     """The sizes of a source under a cap."""
-    found = sizes.constants(ast.parse(sizes.resize_source(text, sizes.edits(text), cap)))
+    found = sizes.constants(ast.parse(sizes.resize_source(text, sizes.edits(text), cap)[0]))
     return {name: int(ast.literal_eval(value)) for name, value in found.items()}
 
 
@@ -100,7 +100,7 @@ def test_dimensions_that_differ_still_do_and_keep_their_order(cap: int) -> None:
     found = named(TRANSPOSED, cap)
     assert found["M"] < found["N"] < found["K"] <= cap
     assert found["K"] % found["N"] == found["N"] % found["M"] == 0
-    assert sizes.merged_sizes(TRANSPOSED, sizes.edits(TRANSPOSED), cap) == []
+    assert sizes.resize_source(TRANSPOSED, sizes.edits(TRANSPOSED), cap)[1] == []
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_no_cut_size_becomes_one_that_stays() -> None:
 def test_where_there_is_no_room_it_is_said() -> None:
     text = "\n".join(f"d{number} = {number}" for number in range(20, 40))
     assert {*named(text, 16).values()} == {16}
-    (said,) = sizes.merged_sizes(text, sizes.edits(text), 16)
+    (said,) = sizes.resize_source(text, sizes.edits(text), 16)[1]
     assert said.startswith("d20 and d21 and")
     assert said.endswith("are 16")
 

@@ -1,8 +1,8 @@
 """Compilation of kernels in sandboxes, with the compilers' figures.
 
 In: a kernel, its problem and a target, which need not be present. Out: a BuildResult: the artefact, or why there is
-none. `client` compiles C++ (g++, clang++, zig's); `build` here CUDA C++ (nvcc), HIP (ROCm's clang, another, zig's) and
-Triton (ahead of time). In strong mode the artefact is a device container, in host mode a shared object; Python and
+none. `client` compiles C++ (g++, clang++, zig's); `build` here CUDA C++ (nvcc), HIP (ROCm's clang, zig's) and Triton
+(ahead of time). In strong mode the artefact is a device container, in host mode a shared object; Python and
 Triton in host mode need none. `emulator` runs HIP on a CPU, `commands` a repository's own commands. The judge,
 profiling and stages import it. It runs no kernel, and does not trust the output of a sandbox.
 """
@@ -27,7 +27,10 @@ __all__ = ["BuildResult", "build", "source_is_wrong", "versions"]
 
 _NO_HOST = "compile: host mode needs ROCm's hipcc, which is not installed; with `launch:` lines device code is enough"
 
-_UNKNOWN = re.compile(r"Unsupported gpu architecture|unsupported target: |invalid target ID|unsupported HIP gpu arch")
+_UNKNOWN = re.compile(
+    r"Unsupported gpu architecture|unsupported target: |invalid target ID|unsupported HIP gpu arch"
+    r"|is not defined for option 'gpu-name'"
+)
 
 
 _FLAGS: Mapping[str, Callable[[str], tuple[str, ...]]] = {"nvcc": nvcc.flags, "hip": hip.flags}
@@ -72,14 +75,9 @@ def versions(target: Target) -> dict[str, str]:
     """Return language of the target -> its compiler in one word, for a fingerprint; "" if there is none."""
     words = {}
     for language in ON_DEVICE:
-        if LANGUAGES[language].compiler == "traced":
-            if LANGUAGES[language].installed:
-                words[language] = traced.version(language).replace(" ", "")
-        elif LANGUAGES[language].fits(target.march) and not LANGUAGES[language].like:
-            try:
-                words[language] = _toolchain(language, target).version.replace(" / ", "+").replace(" ", "")
-            except ConfigError:
-                words[language] = ""
+        spoken = LANGUAGES[language]
+        if spoken.installed if spoken.compiler == "traced" else spoken.fits(target.march) and not spoken.like:
+            words[language] = _version(language, target).replace(" / ", "+").replace(" ", "")
     return words
 
 
@@ -89,17 +87,21 @@ def command_lines(target: Target, languages: Iterable[str]) -> dict[str, str]:
     if "cpp" in lines and (compiler := client.find()):
         lines["cpp"] = f"{compiler.version}: {' '.join(client.flags(compiler, target.march))}"
     for language in lines.keys() & {*ON_DEVICE}:
-        if LANGUAGES[language].compiler == "traced":
-            lines[language] = traced.version(language) if LANGUAGES[language].installed else ""
-            continue
-        known = _FLAGS.get(LANGUAGES[language].compiler)
-        flags = known(target.march) if known else ()
-        try:
-            version = _toolchain(language, target).version
-            lines[language] = f"{version}: {' '.join(flags)}" if flags else version
-        except ConfigError:
-            lines[language] = f"no compiler here; where it is judged: {' '.join(flags)}" if flags else ""
+        lines[language] = _version(language, target)
+        if known := _FLAGS.get(LANGUAGES[language].compiler):
+            version = lines[language] or "no compiler here; where it is judged"
+            lines[language] = f"{version}: {' '.join(known(target.march))}"
     return lines
+
+
+def _version(language: str, target: Target) -> str:
+    """Return a language's compiler with its version, "" if the compiler is not installed."""
+    if LANGUAGES[language].compiler == "traced":
+        return traced.version(language) if LANGUAGES[language].installed else ""
+    try:
+        return _toolchain(language, target).version
+    except ConfigError:
+        return ""
 
 
 def _toolchain(language: str, target: Target) -> Toolchain:
@@ -121,13 +123,12 @@ def _strong(request: CompileRequest, toolchain: Toolchain) -> BuildResult:
     march, results = request.target.march, boxes.run(toolchain.jobs(request), request.problem.limits)
     for values, result in zip(request.variants, results, strict=True):
         if not result.artefact:
-            _check_known(toolchain.knows(march) and not _UNKNOWN.search(result.log), march)
+            _check_known(result, march)
             of = f" ({', '.join(f'{name}={value}' for name, value in values.items())})" if values else ""
             return replace(result, reason=f"{result.reason}{of}", mode="strong")
     units = [json.loads(Path(result.artefact).read_text(encoding="utf-8")) for result in results]
     path, rows = assemble(request, toolchain, units)
-    cached = all(result.cached for result in results)
-    return BuildResult(path, log=toolchain.note, cached=cached, mode="strong", resources=rows)
+    return BuildResult(path, cached=all(result.cached for result in results), mode="strong", resources=rows)
 
 
 def _host(request: CompileRequest, toolchain: Toolchain) -> BuildResult:
@@ -136,7 +137,7 @@ def _host(request: CompileRequest, toolchain: Toolchain) -> BuildResult:
         return BuildResult(reason=_NO_HOST)
     (result,) = boxes.run([job], request.problem.limits)
     if not result.artefact:
-        _check_known(not _UNKNOWN.search(result.log), request.target.march)
+        _check_known(result, request.target.march)
         return result
     unit = json.loads(Path(result.artefact).read_text(encoding="utf-8"))
     path = store(base64.b64decode(unit["code"]), "so")
@@ -144,6 +145,6 @@ def _host(request: CompileRequest, toolchain: Toolchain) -> BuildResult:
     return BuildResult(path, cached=result.cached, resources=rows)
 
 
-def _check_known(known: bool, march: str) -> None:
-    if not known:
+def _check_known(result: BuildResult, march: str) -> None:
+    if _UNKNOWN.search(result.log):
         raise ConfigError(f"target.march={march}: the compiler does not know it; a newer one may, or correct it")

@@ -15,21 +15,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ksflow.errors import ConfigError
-from ksflow.evaluation.compilers.client import (
-    SHARED_SERVER,
-    BuildResult,
-    CompileServer,
-    box_request,
-    boxed_environment,
-    cached_build,
-    outcome,
-)
+from ksflow.evaluation.compilers import client
+from ksflow.evaluation.compilers.client import SHARED_SERVER, BuildResult, CompileServer
 from ksflow.kernels.source.launches import CaseLaunch, CasePlan, with_constants
 from ksflow.records import Json, Kernel, Limits, Problem, Target, digest
 
 _VERSION = "3"  # version of cached results; change it with a `distil` function
 _ROOM = 4  # memory factor: GPU compilers map far more than they use
-_CLOSED = re.compile(r"\[Errno \d+\] ")  # the script could not be started
 FAULT = re.compile(
     r"^error: |\): error|:\d+:\d+: (?:fatal )?error: |undefined (?:symbol|reference)|ptxas.* error: ", re.M
 )
@@ -85,7 +77,7 @@ class CompileRequest:
 class DeviceFunction:
     """A device function compiled for a launch."""
 
-    code: str  # base 64; empty if no linker was found
+    code: str  # base 64
     kernel: str  # its name in the code
     block: tuple[int, int, int]
     shared: int  # dynamic shared memory in bytes
@@ -100,21 +92,12 @@ class Toolchain:
     platform: str  # `cuda` or `hip`
     version: str
 
-    @property
-    def note(self) -> str:
-        """What the compiler cannot do here, or ""."""
-        return ""
-
     def jobs(self, request: CompileRequest) -> list[CompileJob]:
         """Return one job for each variant."""
         raise NotImplementedError
 
     def host(self, request: CompileRequest) -> CompileJob | None:
         """Return the job of host mode; None if not available, or if the kernel is compiled when it runs."""
-
-    def knows(self, march: str) -> bool:
-        """Return whether the compiler may know the architecture, as far as can be told before compiling."""
-        return True
 
     def entry(self, request: CompileRequest, units: Sequence[Json], variant: int, step: CaseLaunch) -> DeviceFunction:
         """Return a launch's function, by its name, mangled or not. Raises ValueError, which lists the functions."""
@@ -139,18 +122,18 @@ def run(jobs: Sequence[CompileJob], limits: Limits) -> list[BuildResult]:
 def _result(job: CompileJob, limits: Limits) -> BuildResult:
     def make(file: Path) -> BuildResult:
         command, memory_mb = [sys.executable, "-P", f".{job.script}"], limits.memory_mb * _ROOM
-        environment = {**boxed_environment(), **job.environment}
+        environment = client.boxed_environment(job.environment)
         options = {"kind": "json", "environment": environment, "extra": list(job.extra)}
-        request = box_request(command, job.sources, file, limits.compile_s, memory_mb, **options)
+        request = client.box_request(command, job.sources, file, limits.compile_s, memory_mb, **options)
         server = _FREE.get()
         try:
             answer = server.ask(request, limits.compile_s)
         finally:
             _FREE.put(server)
-        if _CLOSED.match(answer["log"]):
-            raise ConfigError(f"sandboxes cannot run {sys.executable}: use a Python that every user may read and run")
+        if why := client.python_fault(answer["log"]):
+            raise ConfigError(why)
         answer["log"] = job.explain(answer["log"])
-        built = outcome(answer, str(file), limits.compile_s, memory_mb)
+        built = client.outcome(answer, str(file), limits.compile_s, memory_mb)
         try:
             if built.artefact:
                 file.write_text(json.dumps(job.distil(json.loads(file.read_text(encoding="utf-8")))), encoding="utf-8")
@@ -159,7 +142,7 @@ def _result(job: CompileJob, limits: Limits) -> BuildResult:
             return BuildResult(reason=f"compile: the compiled file cannot be read: {why}")
         return built
 
-    built = cached_build(job.digest, "json", make, FAULT)
+    built = client.cached_build(job.digest, "json", make, FAULT)
     return replace(built, reason=built.reason.removeprefix("error: "))
 
 

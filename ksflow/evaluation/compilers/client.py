@@ -126,14 +126,17 @@ def compile_kernel(problem: Problem, kernel: Kernel, target: Target) -> BuildRes
     """Compile a C++ kernel to a shared object. Raises ConfigError if there is no compiler."""
     compiler = require_compiler()
     march = target.march.replace("-", "_") if compiler.zig else target.march
-    if not compiler.zig and (hint := _unknown(compiler, march)):
+    if not compiler.zig and (done := _asked(compiler, f"-march={march}")).returncode:
+        meant = re.search(r"did you mean '([^']+)'", done.stderr)
+        hint = f"did you mean {meant[1]}?" if meant else "native stands for this machine"
         raise ConfigError(_MISTYPED.format(target.march, compiler.name, hint))
     machine = " ".join(cpu.read_cpu().flags) if target.march == "native" else ""
     try:
-        asked = [flag for flag in compiler_flags(kernel.main, target.cores) if _takes(compiler, march, flag)]
+        wanted = compiler_flags(kernel.main, target.cores)
     except ValueError as error:
         return BuildResult(reason=str(error))
-    own = (*asked, *defines(problem), *thread_defines(kernel, target))
+    taken = [flag for flag in wanted if not _asked(compiler, f"-march={march}", flag).returncode]
+    own = (*taken, *defines(problem), *thread_defines(kernel, target))
     built = _compiled(compiler, kernel, (f"-march={march}", *own), problem.limits, machine)
     if compiler.zig and _ZIG_UNKNOWN in built.log:
         raise ConfigError(_MISTYPED.format(target.march, compiler.name, "see zig targets"))
@@ -145,9 +148,8 @@ def compile_loop() -> str:
     then."""
     text = (Path(runners.__file__).parent / "loop.cpp").read_text(encoding="utf-8")
     limits = Limits(compile_s=120, check_s=0, time_s=0, memory_mb=1024)
-    compiler = find()
     with contextlib.suppress(ConfigError):
-        return _compiled(compiler, Kernel("cpp", {"loop.cpp": text}), (), limits).artefact if compiler else ""
+        return _compiled(require_compiler(), Kernel("cpp", {"loop.cpp": text}), (), limits).artefact
     return ""
 
 
@@ -166,7 +168,7 @@ def _compiled(
         options: Json = {"extra": _parts(Path(compiler.command[0]))}
         if compiler.zig:  # its cache outlives the sandbox
             folder, order = lasting_folder(_ZIG_USER, "zig", "files")
-            options |= {**order, "environment": {**boxed_environment(), "ZIG_GLOBAL_CACHE_DIR": folder}}
+            options |= {**order, "environment": boxed_environment({"ZIG_GLOBAL_CACHE_DIR": folder})}
         request = box_request(command, dict(kernel.files), artefact, limit, memory_mb, **options)
         answer = SHARED_SERVER.ask(request, limit)
         if compiler.zig and not answer["timed_out"]:
@@ -211,12 +213,6 @@ def digest_of(artefact: str) -> str:
     return _DIGESTS.get(artefact, "")
 
 
-def kept_by_name(path: Path, content: bytes) -> bool:
-    """Return whether a cached file, named by its content, still holds this content."""
-    _DIGESTS[str(path)] = hashlib.sha256(content).hexdigest()
-    return _is_kept(path)
-
-
 def _is_kept(file: Path) -> bool:
     """Return whether a cached file can be trusted: it belongs to this user or root, others cannot write to it, and it
     is unchanged since this process made or found it. If kernels run as this user, another process' file may be a
@@ -247,24 +243,23 @@ def box_request(
         "level": probe().level,
         "command": [*command],
         "makes": result.name,
-        "environment": boxed_environment(),
+        "environment": boxed_environment({}),
         "memory_mb": memory_mb,
         "cpu_s": int(limit) + 5,
         "file_mb": _FILE_MB,
         "disk_mb": _DISK_MB,
         **options,
     }
-    return {"op": "make", "files": files, "order": order, "wall_s": limit, "into": str(result) if result.name else ""}
+    return {"files": files, "order": order, "wall_s": limit, "into": str(result) if result.name else ""}
 
 
-def boxed_environment() -> dict[str, str]:
+def boxed_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a command in a sandbox, which has its own TMPDIR."""
-    return {name: value for name, value in child_environment({}).items() if name != "TMPDIR"}
+    return {name: value for name, value in child_environment(extra).items() if name != "TMPDIR"}
 
 
 def _parts(command: Path) -> list[str]:
-    """Return what a compiler may read where it is installed: programs, libraries and headers. The folder may be a
-    home."""
+    """Return what a compiler may read where it is installed, maybe in a home: programs, libraries and headers."""
     program = command.resolve()
     paths = [path for pattern in _PROGRAMS for path in program.parent.glob(pattern)]
     paths += [path for pattern in _PARTS for path in program.parents[1].glob(pattern)]
@@ -285,20 +280,37 @@ def lasting_folder(user: int, *parts: str) -> tuple[str, Json]:
     return str(folder), order
 
 
-def outcome(answer: dict[str, Any], artefact: str, limit: float, memory_mb: int) -> BuildResult:
-    """Return the result of a request. Raises ConfigError if sandboxes do not start."""
+def stopped(answer: Json, whose: str, limit: float, memory_mb: int) -> str:
+    """Return why a sandbox ended its command, "" if the command ended by itself. Raises ConfigError if the sandbox did
+    not start."""
     words = answer["words"]
     if answer["timed_out"]:
-        return BuildResult(reason=f"compile: took longer than {limit:g} s", timed_out=True)
-    if words.get("exit") == "0":
-        return BuildResult(artefact)
+        return f"took longer than {limit:g} s"
     if "exit" not in words and "disk" not in words:
-        raise ConfigError(f"the compiler's sandbox does not start: {words.get('fault', 'its supervisor ended')}")
-    text = _trim(answer["log"])
-    for word, reason in {"memory": f"used up its memory ({memory_mb} MB)", "disk": "filled its disk"}.items():
-        if word in words:
-            return BuildResult(reason=f"compile: {reason}", log=text)
-    return failure(text or f"the compiler ended with status {words['exit']}")
+        raise ConfigError(f"the {whose}'s sandbox does not start: {words.get('fault', 'its supervisor ended')}")
+    if "memory" in words:
+        return f"used up its memory ({memory_mb} MB)"
+    return "filled its disk" if "disk" in words else ""
+
+
+def python_fault(log: str) -> str:
+    """Return why a sandbox could not start its Python script, by its log; "" if it started."""
+    words = f"sandboxes cannot run {sys.executable}: use a Python that every user may read and run"
+    return words if re.match(r"\[Errno \d+\] ", log) else ""
+
+
+def outcome(answer: Json, artefact: str, limit: float, memory_mb: int) -> BuildResult:
+    """Return the result of a compiler's request. Raises ConfigError if sandboxes do not start."""
+    status = answer["words"].get("exit")
+    if status == "0" and not answer["timed_out"]:
+        return BuildResult(artefact)
+    why = stopped(answer, "compiler", limit, memory_mb)
+    lines = answer["log"].splitlines()
+    first = next((index for index, line in enumerate(lines) if _ERROR.search(line)), 0)
+    text = "\n".join(lines[max(first - 2, 0) :])[:_LOG]
+    if why:
+        return BuildResult(reason=f"compile: {why}", log=text, timed_out=answer["timed_out"])
+    return failure(text or f"the compiler ended with status {status}")
 
 
 class CompileServer:
@@ -337,19 +349,6 @@ SHARED_SERVER = CompileServer()  # the server that all compilers share; more may
 
 
 @cache
-def _unknown(compiler: Compiler, march: str) -> str:
-    done = _asked(compiler, f"-march={march}")
-    if done.returncode == 0:
-        return ""
-    hint = re.search(r"did you mean '([^']+)'", done.stderr)
-    return f"did you mean {hint[1]}?" if hint else "native stands for this machine"
-
-
-@cache
-def _takes(compiler: Compiler, march: str, flag: str) -> bool:
-    return _asked(compiler, f"-march={march}", flag).returncode == 0
-
-
 def _asked(compiler: Compiler, *flags: str) -> "subprocess.CompletedProcess[str]":
     """Compile an empty file with these flags. Raises ConfigError on a timeout."""
     command = [*compiler.command, *flags, "-fsyntax-only", "-x", "c++", os.devnull]
@@ -383,9 +382,3 @@ def failure(log: str, cached: bool = False) -> BuildResult:
     lines = log.splitlines()
     reason = next((line for line in lines if _ERROR.search(line)), lines[0])
     return BuildResult(reason=reason[:300], log=log, cached=cached)
-
-
-def _trim(text: str) -> str:
-    lines = text.splitlines()
-    first = next((index for index, line in enumerate(lines) if _ERROR.search(line)), 0)
-    return "\n".join(lines[max(first - 2, 0) :])[:_LOG]

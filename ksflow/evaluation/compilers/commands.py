@@ -15,8 +15,7 @@ from glob import glob
 from pathlib import Path
 
 from ksflow.errors import ConfigError
-from ksflow.evaluation.compilers.client import CompileServer, box_request
-from ksflow.evaluation.processes.child_environment import child_environment
+from ksflow.evaluation.compilers.client import CompileServer, box_request, boxed_environment, stopped
 from ksflow.home import not_source
 from ksflow.records import Json, Kernel, Problem, Target
 
@@ -49,8 +48,7 @@ class CommandRunner:
             try:
                 shutil.copytree(problem.root, folder, symlinks=True, ignore=not_source)
             except OSError as error:  # of several files, the first
-                errors = error.args[0] if isinstance(error, shutil.Error) else None
-                why = errors[0][2] if isinstance(errors, list) and errors else error
+                why = error.args[0][0][2] if isinstance(error, shutil.Error) else error
                 raise ConfigError(f"{problem.root} cannot be copied: {why}") from error
             file = (folder / problem.origin["file"]).resolve()
             if not file.is_relative_to(folder):
@@ -68,7 +66,8 @@ class CommandRunner:
         """Run a command in a sandbox that may write into the copy. Raises ConfigError if sandboxes do not start."""
         if not command:
             return CommandResult(True, "")
-        passed = {**child_environment({}), **self.target.environment}
+        passed = boxed_environment(self.target.environment)
+        del passed["PYTHONPATH"]
         devices = [path for pattern in _DEVICES for path in glob(pattern)] if self.target.kind == "gpu" else []
         options: Json = {"uid": _USER} if os.getuid() == 0 else {}
         request = box_request(
@@ -77,7 +76,7 @@ class CommandRunner:
             Path(),
             limit,
             problem.limits.memory_mb,
-            environment={name: value for name, value in passed.items() if name not in ("TMPDIR", "PYTHONPATH")},
+            environment=passed,
             file_mb=_FILE_MB,
             extra=self.readable,
             writable=[str(folder)],
@@ -85,12 +84,8 @@ class CommandRunner:
             **options,
         )
         answer = self._server.ask(request, limit)
-        words, log = answer["words"], str(answer["log"]).replace(f"{folder}/", "")
-        if answer["timed_out"]:
-            return CommandResult(False, f"{log}\ntook longer than {limit:g} s", timed_out=True)
-        if "exit" not in words and "disk" not in words:
-            raise ConfigError(f"the command's sandbox does not start: {words.get('fault', 'its supervisor ended')}")
-        if "memory" in words or "disk" in words:
-            return CommandResult(False, f"{log}\nused up its {'memory' if 'memory' in words else 'disk'}")
-        ended = "" if words["exit"] == "0" else f"\nexit status {words['exit']}"
-        return CommandResult(not ended, f"{log}{ended if not log.strip() else ''}")
+        log = str(answer["log"]).replace(f"{folder}/", "")
+        if why := stopped(answer, "command", limit, problem.limits.memory_mb):
+            return CommandResult(False, f"{log}\n{why}", timed_out=answer["timed_out"])
+        status = answer["words"]["exit"]
+        return CommandResult(status == "0", log if status == "0" or log.strip() else f"\nexit status {status}")

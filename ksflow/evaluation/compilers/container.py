@@ -6,9 +6,7 @@ Launches refer to code and pointers by index; sizes are numbers. The launcher co
 import base64
 import hashlib
 import json
-import os
 import struct
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -24,7 +22,7 @@ _ALLOCATED, _NO_BITS = 2, 8
 
 
 def assemble(request: CompileRequest, toolchain: Toolchain, units: Sequence[Json]) -> tuple[str, tuple[Json, ...]]:
-    """Return the container's path (empty if a linker is missing), and a row of figures for each kernel and variant.
+    """Return the container's path, and a row of figures for each kernel and variant.
 
     Raises ValueError for an invalid launch.
     """
@@ -56,7 +54,7 @@ def assemble(request: CompileRequest, toolchain: Toolchain, units: Sequence[Json
             "launches": launches,
         }
     text = json.dumps({"version": VERSION, "platform": toolchain.platform, "codes": list(codes), "plans": plans})
-    return "" if "" in codes else store(text.encode(), "json"), tuple(rows.values())
+    return store(text.encode(), "json"), tuple(rows.values())
 
 
 def row(request: CompileRequest, toolchain: Toolchain, name: str, facts: Json) -> Json:
@@ -90,14 +88,8 @@ def store(content: bytes, ending: str) -> str:
     """Write content to a cache file named by its digest, and return the path. Concurrent runs may write the same."""
     name = hashlib.sha256(content).hexdigest()[:32]
     path = home.cache("build", name[:2], f"{name}.{ending}")
-    if path.exists():
-        os.utime(path)
-        return str(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix="tmp-", delete=False) as file:
-        file.write(content)
-    os.chmod(file.name, 0o755)
-    os.replace(file.name, path)
+    home.write(path, content)
     return str(path)
 
 

@@ -1,4 +1,4 @@
-"""HIP for AMD GPUs, device code alone: by ROCm's clang, a clang that knows amdgcn, or the one in the package ziglang.
+"""HIP for AMD GPUs, device code alone: by ROCm's clang, or the one in the package ziglang.
 
 Without ROCm the kernel gets our own `hip/hip_runtime.h`, and no device library. The compiler's lld links the code
 object; an undefined function is an error. Host mode needs ROCm's hipcc.
@@ -7,7 +7,6 @@ object; an undefined function is an error. Host mode needs ROCm's hipcc.
 import importlib.util
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from ksflow.records import Json
 
 _DEVICE = ("-x", "hip", "--cuda-device-only", "-O3", "-std=c++20", "-w", "-ferror-limit=5", "-fno-color-diagnostics")
 _OWN = ("-nogpulib", "-nogpuinc", "-Iinclude")
-_OLDEST = 19
 _MISSING = re.compile(r"'([^']+\.(?:h|hpp))' file not found")
 _UNDECLARED = re.compile(r"unknown type name '__(global|device|shared|host)__'")
 _ROCM = re.compile(r"(?:hip\w*|hsa|roc\w*|amd\w*|ck|ck_tile|thrust)/|(?:hip|roc)\w*\.h")
@@ -38,10 +36,6 @@ class Hip(Toolchain):
     linker: tuple[str, ...]
     hipcc: str = ""  # ROCm's; empty without ROCm
     platform: str = "hip"
-
-    @property
-    def note(self) -> str:
-        return "" if self.linker else "no ld.lld found: compiled to assembly, no code object was made; apt install lld"
 
     def jobs(self, request: CompileRequest) -> list[CompileJob]:
         return [self._job(request, request.files(values)) for values in request.variants]
@@ -63,14 +57,13 @@ class Hip(Toolchain):
     def _job(self, request: CompileRequest, files: dict[str, str]) -> CompileJob:
         march = request.target.march
         own = () if self.hipcc else _OWN
-        build = [*self.clang, *flags(march), *own, *defines(request.problem), "-S", "-o", "kernel.s", request.main]
-        commands = [build, ["cat", "kernel.s"]]
-        if self.linker:
-            bare = ["--target=amdgcn-amd-amdhsa", f"-mcpu={march}"]
-            commands += [
-                [*self.clang, *bare, "-c", "-o", "kernel.o", "kernel.s"],
-                [*self.linker, "-shared", "--no-undefined", "-o", "kernel.hsaco", "kernel.o"],
-            ]
+        bare = ["--target=amdgcn-amd-amdhsa", f"-mcpu={march}"]
+        commands = [
+            [*self.clang, *flags(march), *own, *defines(request.problem), "-S", "-o", "kernel.s", request.main],
+            ["cat", "kernel.s"],
+            [*self.clang, *bare, "-c", "-o", "kernel.o", "kernel.s"],
+            [*self.linker, "-shared", "--no-undefined", "-o", "kernel.hsaco", "kernel.o"],
+        ]
         steps = [{"command": command, "optional": False} for command in commands]
         own_headers = () if self.hipcc else sorted(DEVICE_HEADERS.rglob("*"))
         headers = {
@@ -108,8 +101,8 @@ def _explained(log: str) -> str:
 
 @cache
 def find() -> Hip | None:
-    """Return the first compiler that works: ROCm's, a clang that is new enough, zig's; None if there is none."""
-    return _rocm() or _clang() or _zig()
+    """Return the first compiler that works: ROCm's, zig's; None if there is none."""
+    return _rocm() or _zig()
 
 
 def _rocm() -> Hip | None:
@@ -118,16 +111,6 @@ def _rocm() -> Hip | None:
     clang, linker, hipcc = map(str, programs)
     line = output(clang, "--version").partition("\n")[0] if all(path.is_file() for path in programs) else ""
     return Hip(clang=(clang,), linker=(linker,), version=f"ROCm {line}", hipcc=hipcc) if line else None
-
-
-def _clang() -> Hip | None:
-    names = ["clang++", *(f"clang++-{number}" for number in range(30, _OLDEST - 1, -1))]
-    for path in filter(None, map(shutil.which, names)):
-        number = re.search(r"clang version (\d+)\.[\d.]+", output(path, "--version"))
-        if number and int(number[1]) >= _OLDEST and "amdgcn" in output(path, "--print-targets"):
-            linker = shutil.which("ld.lld") or shutil.which(f"ld.lld-{number[1]}")
-            return Hip(clang=(path,), linker=(linker,) if linker else (), version=number[0])
-    return None
 
 
 def _zig() -> Hip | None:

@@ -79,13 +79,13 @@ def find() -> Nvcc | None:
     command = executables.find("nvcc")
     release = re.search(r"V(\d[\d.]+)", executables.output("nvcc", "--version"))
     beside = Path(command).resolve().with_name("cuobjdump")
-    disassembler = next((str(path) for path in (beside, *bundled_paths("cuobjdump")) if path.is_file()), "")
+    disassembler = str(beside) if beside.is_file() else shutil.which("cuobjdump") or bundled_disassembler()
     return Nvcc(command=command, version=f"nvcc {release[1]}", disassembler=disassembler) if release else None
 
 
-def bundled_paths(name: str) -> tuple[Path, ...]:
-    """Return where a program of the CUDA toolkit may be, apart from nvcc's folder: PATH, and Triton's package."""
-    on_path = filter(None, [shutil.which(name)])
+def bundled_disassembler() -> str:
+    """Return Triton's cuobjdump, which fits its compiler, else that of PATH; "" if there is none."""
     triton = importlib.util.find_spec("triton")
     folders = (triton.submodule_search_locations or ()) if triton else ()
-    return (*map(Path, on_path), *(Path(folder, "backends/nvidia/bin", name) for folder in folders))
+    own = [path for folder in folders if (path := Path(folder, "backends/nvidia/bin/cuobjdump")).is_file()]
+    return str(own[0]) if own else shutil.which("cuobjdump") or ""

@@ -14,25 +14,6 @@ from ksflow.records import Json, Kernel, Problem, Target
 _LIMIT_S = 30.0
 _ROOM_MB = 1024  # memory of the sanitizer
 _MAIN = "ksflow_crash.cpp"
-_PROGRAM = """#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-extern "C" void custom_kernel();
-static int64_t strides[] = {{{strides}}};
-static void *tensor(FILE *file, long offset, long bytes, bool out) {{
-  void *made = nullptr;
-  if (posix_memalign(&made, 256, bytes)) exit(1);
-  memset(made, 255, bytes);
-  if (!out && (fseek(file, offset, SEEK_SET) || fread(made, 1, bytes, file) != size_t(bytes))) exit(1);
-  return made;
-}}
-int main() {{
-  FILE *file = fopen("inputs.bin", "rb");
-  auto call = reinterpret_cast<void (*)({types})>(custom_kernel);
-  call({values});
-}}
-"""
 _KIND = re.compile(r"ERROR: AddressSanitizer: ([A-Za-z-]+)")
 _ACCESS = re.compile(r"^(READ|WRITE) of size \d+|caused by a (READ|WRITE) memory access", re.M)
 _FRAME = re.compile(r"^\s*#\d+ .*?([\w.+-]+):(\d{1,9})\b", re.M)
@@ -55,7 +36,7 @@ def locate_crash(problem: Problem, kernel: Kernel, target: Target, contents: Jso
     asked = [*plain, "-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address"]
     command = ["/bin/sh", "-c", '"$@" -o crash && ./crash', "sh", *compiler.command, *asked, *sources]
     options: Json = {"copies": {"inputs.bin": str(inputs)}, "open_files": 1024}
-    options |= {"environment": {**boxed_environment(), "ASAN_OPTIONS": "detect_leaks=0"}}
+    options |= {"environment": boxed_environment({"ASAN_OPTIONS": "detect_leaks=0"})}
     files = {**kernel.files, _MAIN: _program(contents)}
     memory_mb = problem.limits.memory_mb + _ROOM_MB
     answer = SHARED_SERVER.ask(box_request(command, files, Path(), _LIMIT_S, memory_mb, **options), _LIMIT_S)
@@ -65,11 +46,13 @@ def locate_crash(problem: Problem, kernel: Kernel, target: Target, contents: Jso
 def _program(contents: Json) -> str:
     pieces, dims = contents["pieces"], contents["dims"]
     values = [f"tensor(file, {piece['offset']}, {piece['bytes']}, {piece['out']})" for piece in pieces]
-    return _PROGRAM.format(
-        strides=", ".join(str(step) for piece in pieces for step in piece["strides"]) or "0",
-        types=", ".join(["void *"] * len(pieces) + ["int64_t"] * len(dims) + ["int64_t *"]),
-        values=", ".join([*values, *map(str, dims), "strides"]),
-    )
+    macros = {
+        "STRIDES": ", ".join(str(step) for piece in pieces for step in piece["strides"]) or "0",
+        "TYPES": ", ".join(["void *"] * len(pieces) + ["int64_t"] * len(dims) + ["int64_t *"]),
+        "VALUES": ", ".join([*values, *map(str, dims), "strides"]),
+    }
+    defined = "".join(f"#define {name} {text}\n" for name, text in macros.items())
+    return defined + Path(__file__).with_name("crash.cpp").read_text(encoding="utf-8")
 
 
 def _summary(problem: Problem, kernel: Kernel, contents: Json, log: str) -> str:

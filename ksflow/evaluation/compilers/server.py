@@ -43,8 +43,7 @@ def main() -> None:
             request = wire.receive(_REQUESTS)
             os.sched_setaffinity(0, cores)
             os.sched_setaffinity(0, core_pinning.unreserved_cores() or cores)  # a kernel may be being timed
-            answer = BoxedCommand(request).run() if request["op"] == "make" else {}
-            wire.send(_ANSWERS, {**answer, "id": request["id"]})
+            wire.send(_ANSWERS, {**BoxedCommand(request).run(), "id": request["id"]})
 
 
 class BoxedCommand:

@@ -27,9 +27,7 @@ def main() -> int:
             sys.stdout.write(output)
             return status
         outputs.append("" if status else output)
-    files = dict.fromkeys(order["files"], "")  # base 64; empty if an optional command did not make it
-    for name in filter(os.path.exists, files):
-        files[name] = base64.b64encode(Path(name).read_bytes()).decode()
+    files = {name: base64.b64encode(Path(name).read_bytes()).decode() for name in order["files"]}
     Path("made.json").write_text(json.dumps({"said": outputs, "files": files}), encoding="utf-8")
     return 0
 

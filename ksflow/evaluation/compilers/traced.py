@@ -6,6 +6,7 @@ sizes; correctness.
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +17,7 @@ from pathlib import Path
 from ksflow.evaluation.compilers import boxes, resources
 from ksflow.evaluation.compilers.boxes import CompileJob, CompileRequest
 from ksflow.evaluation.compilers.client import BuildResult
-from ksflow.evaluation.compilers.nvcc import bundled_paths
+from ksflow.evaluation.compilers.nvcc import bundled_disassembler
 from ksflow.kernels.hardware.cost_model import extents
 from ksflow.kernels.languages import LANGUAGES
 from ksflow.records import Arg, Json, Scalar
@@ -35,8 +36,8 @@ def build(request: CompileRequest) -> BuildResult:
         tensors = [_tensor(arg, case.params) for arg in problem.args]
     except (ValueError, LookupError, SyntaxError):
         return BuildResult()
-    disassembler = next((str(path) for path in reversed(bundled_paths("cuobjdump")) if path.is_file()), "")
-    order = {"source": request.main, "march": request.target.march, "tensors": tensors, "disassembler": disassembler}
+    order = {"source": request.main, "march": request.target.march, "tensors": tensors}
+    order["disassembler"] = bundled_disassembler()
     tracer = LANGUAGES[kernel.language].tracer.read_text(encoding="utf-8")
     files = {**problem.files, **kernel.files, "ksflow_tracer.py": tracer}
     job = CompileJob("traced_box.py", order, files, version(kernel.language), _distilled)
@@ -61,11 +62,9 @@ def _tensor(arg: Arg, params: Mapping[str, Scalar]) -> Json:
     if sizes is None:
         raise ValueError(f"{arg.name} has no shape")
     match = _STRIDES.search(arg.layout)
-    strides = list((match and extents(match[1], params)) or [1] * len(sizes))
-    if not match:
-        for index in range(len(sizes) - 2, -1, -1):
-            strides[index] = strides[index + 1] * sizes[index + 1]
-    return {"sizes": list(sizes), "strides": strides, "dtype": arg.dtype}
+    declared = extents(match[1], params) if match else None
+    strides = declared or [math.prod(sizes[index + 1 :]) for index in range(len(sizes))]
+    return {"sizes": list(sizes), "strides": list(strides), "dtype": arg.dtype}
 
 
 def _distilled(answer: Json) -> Json:

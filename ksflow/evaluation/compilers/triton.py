@@ -3,14 +3,13 @@
 import importlib.util
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 from ksflow.evaluation.compilers import resources
 from ksflow.evaluation.compilers.boxes import CompileJob, CompileRequest, DeviceFunction, Toolchain
-from ksflow.evaluation.compilers.nvcc import bundled_paths
-from ksflow.kernels.hardware.executables import output
+from ksflow.evaluation.compilers.nvcc import bundled_disassembler
 from ksflow.kernels.source.launches import CaseLaunch
 from ksflow.records import Json
 
@@ -33,24 +32,17 @@ class Triton(Toolchain):
 
     def jobs(self, request: CompileRequest) -> list[CompileJob]:
         """Return one job for each variant; launches that differ only in their cases are compiled once."""
-        paths = bundled_paths("cuobjdump") if self.platform == "cuda" else ()
-        disassembler = next((str(path) for path in reversed(paths) if path.is_file()), "")
-        common = {"source": request.main, "target": _target(request.target.march), "disassembler": disassembler}
-        jobs = []
+        common = {"source": request.main, "target": _target(request.target.march)}
+        common["disassembler"] = bundled_disassembler() if self.platform == "cuda" else ""
 
         def distil(answer: Json) -> Json:
             return {"entries": [_row(entry) for entry in answer["entries"]]}
 
-        for variant, values in enumerate(request.variants):
+        def job(variant: int, values: Mapping[str, str]) -> CompileJob:
             order, files = {**common, "entries": _entries(request, variant)}, request.files(values)
-            jobs.append(CompileJob("triton_box.py", order, files, self.version, distil, _explained))
-        return jobs
+            return CompileJob("triton_box.py", order, files, self.version, distil, _explained)
 
-    def knows(self, march: str) -> bool:
-        """Return whether one of Triton's assemblers knows the architecture, True if they cannot be asked."""
-        assemblers = (*bundled_paths("ptxas"), *bundled_paths("ptxas-blackwell"))
-        listed = list(filter(None, (output(str(path), "--help") for path in assemblers)))
-        return self.platform != "cuda" or not listed or any(re.search(rf"\b{march}\b", text) for text in listed)
+        return [job(variant, values) for variant, values in enumerate(request.variants)]
 
     def entry(self, request: CompileRequest, units: Sequence[Json], variant: int, step: CaseLaunch) -> DeviceFunction:
         """Return the function compiled for a launch; the compiler sets its threads and shared memory."""

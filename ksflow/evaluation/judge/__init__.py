@@ -6,46 +6,30 @@ verdicts with evidence, as JSON. Evaluators and `formats` import this package, p
 
     session, comparison, outcome   a verdict: checked, then timed against others, then a claim confirmed
     cases, input_pool              a case -> packed tensors and the oracle's expected outputs; contents made ahead
-    in_place, problem_check        arguments that are changed in place, as inputs and outputs; a problem's own check
     check, tolerance, bounds       correctness: one call's outputs, the derived bound, rows for problem authors
-    timing, clocks, overhead, samples, statistics    speed: batches in turns, the null kernel's overhead, intervals
+    timing, overhead, samples, statistics    speed: batches in turns, clocks less the null kernel's overhead, intervals
     sandboxed, buffers, freezer, failure     the handle on one sandbox, its shared memory, its stops, its end
     device_backend, device_sandbox, device   the same on a GPU: gates, batches, the judge's own events
-    probes, mutants, shortcuts     can a problem be judged at all?
+    probes, mutants, shortcuts, mistakes     can a problem be judged at all?
     client, evaluator, bench       used by evaluators and probers; the only modules without torch
 
-What the verdicts rest on:
+What the verdicts rest on; docs/trust.md and docs/gpu.md have the figures and what is not covered:
  - Of a process that imported the candidate, only bytes at known offsets are used, and checked.
  - No sandbox sees contents twice, and every call's outputs are compared, held, and compared again: no replay, no cache,
-   no late answer. Large outputs are compared at secret places and at their very end, every eighth at up to 4 million
-   elements, which is all of them for most problems.
- - On a CPU a batch is one call, and a sandbox is frozen outside its batches (by a cgroup, or by signals). The inputs of
-   a call do not exist before the previous call has ended, and a sandbox's work cannot slow down another one.
- - The larger of two clocks that a candidate cannot manipulate counts: the judge's wall clock from before the sandbox is
-   thawed until its answer is there, and the operating system's count of all CPU time of the sandbox's process. From
-   both the time of a null kernel's batches in the same rounds is subtracted: some 30 µs, 2 or 3 of them for the thaw.
- - On a GPU, too, the inputs of a call do not exist before the previous call has ended: each waits behind its own gate.
-   The judge's device events measure how long a sandbox had the device, less the time of a null kernel's call (0.3 ms on
-   an H200, steady to 2 us); a sandbox's own events count as far as they agree with that: within 1.25 us and 1 %, or 10
-   us and 5 % if no code of the kernel runs on the host. A sandbox must leave the device idle.
- - A sandbox has one process by the time it is timed, and its threads share one core, or the target's `cores`, none of
-   which is the judge's. With several cores the second clock is the wall clock and all CPU time outside of the call.
- - A new best has won twice, in fresh processes on fresh contents. The second comparison decides: its whole interval,
-   widened by the difference of the old best from itself, lies above 1.01, and so does the mean over all calls. The
-   order of starts and of calls changes all the time, for the null kernel as well.
-
-Not covered: work that the operating system's own threads do later for a sandbox (writing back, collapsing pages),
-contents passed through side channels of the hardware, luck, and kernels that are right on a problem's distribution
-only.
+   no late answer.
+ - The inputs of a call do not exist before the previous call has ended. A sandbox is frozen outside its batches, and
+   must leave a device idle and its outputs as they were when its stream ended.
+ - The larger of two clocks that a candidate cannot manipulate counts, less the time of a null kernel's batches in the
+   same rounds. On a GPU the judge's device events count, and a sandbox's own as far as they agree with those.
+ - A sandbox has one process by the time it is timed, and its threads share cores of which none is the judge's.
+ - A new best has won twice, in fresh processes on fresh contents, and the second comparison decides.
 """
 
-VERSION = "11"
+VERSION = "12"
 """Part of every verdict: results of another version are stale.
 
+12: on a GPU, outputs that change after the stream has ended are a cheat (a sample of them is copied in the stream, and
+compared), and a kernel whose events the judge's clock does not confirm in the mean is charged that clock's mean.
 11: malloc keeps what a kernel frees, as in a process that has run for a while: arrays that a call makes and drops (as
 NumPy's expressions do) are not faulted in again in each call, which took up to three quarters of a reference's time.
-10: the order of kernels and null is reversed in every round and their places change; the order of starts changes, too.
-One margin of 1 % both ways; the ratio on record is the confirmation's, with the control's part in its interval, and
-must hold by the mean over all calls. CPU time beyond wall time counts from 1 % on, not 2 %. What a
-kernel of another format changes in place is restored outside the timed interval.
 """

@@ -17,8 +17,7 @@ from ksflow.evaluation.judge.spinner import IdleSpinner
 from ksflow.evaluation.processes import core_pinning, scratch, wire
 from ksflow.evaluation.sandbox import linux, zygote
 
-_REQUESTS = 0
-_ANSWERS = 1
+_REQUESTS, _ANSWERS = 0, 1
 _WITH_TORCH = ("ksflow.evaluation.sandbox.runners.interpreted", "ksflow.evaluation.sandbox.runners.torch_kernel")
 """Imported before a sandbox starts, which has no access to our files."""
 _GPU, _LOOP, _CORES, _SHARED = "--gpu=", "--loop=", "--cores=", "--shared"
@@ -63,12 +62,8 @@ def tell(fd: int, answer: dict[str, Any]) -> None:
     try:
         wire.send(fd, answer)
     except ValueError as error:
-        fault = {
-            "verdict": "harness-error",
-            "reason": f"the judge's own answer: {error}",
-            "timings": [],
-            "evidence": {},
-        }
+        reason = f"the judge's own answer: {error}"
+        fault = {"verdict": "harness-error", "reason": reason, "timings": [], "evidence": {}}
         wire.send(fd, {**fault, "id": answer["id"]})
 
 

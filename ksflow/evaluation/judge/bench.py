@@ -28,10 +28,7 @@ class Bench:
         self._emulator = Emulator()
 
     def __call__(self, problem: Problem, kernel: Kernel) -> Evaluation:
-        """Return times and small outputs (evidence `checked`, `outputs`); `untimed` if the chip is not here.
-
-        Never raises for a bad program. Raises ConfigError if its compiler is missing.
-        """
+        """Return times and small outputs; `untimed` if the chip is not here. Raises ConfigError without a compiler."""
         return self._judge.measure(problem, kernel) if self.present else self._elsewhere(problem, kernel)
 
     def close(self) -> None:
@@ -71,10 +68,8 @@ class Emulator:
         return LocalJudge(detect())
 
     def __call__(self, problem: Problem, kernel: Kernel, march: str, show: bool = False) -> Evaluation:
-        """Check a kernel on the problem's small cases; the verdict is `untimed` if it is right.
-
-        show: with small outputs in the evidence. Raises ValueError if the kernel cannot be checked.
-        """
+        """Check a kernel on the problem's small cases; `untimed` if it is right. show: with small outputs in the
+        evidence. Raises ValueError if the kernel cannot be checked."""
         if not problem.small:
             raise ValueError("the problem has no small cases")
         small = replace(problem, tests=problem.small, benchmarks=(), small=(), limits=_PATIENT)
@@ -98,8 +93,7 @@ class Emulator:
 
 
 def _interpreted_launches(problem: Problem, kernel: Kernel) -> Json:
-    """Return the launches of every case, for Triton's interpreter; empty in host mode. Raises ValueError for a wrong
-    plan."""
+    """Return the launches of every case, for Triton's interpreter; empty in host mode. Raises ValueError."""
     launch_plan = parse(kernel.main, kernel.language)
     if launch_plan is None:
         return {}

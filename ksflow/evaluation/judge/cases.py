@@ -3,18 +3,20 @@
 import inspect
 import math
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 
 from ksflow.errors import catch_foreign
+from ksflow.evaluation.judge.buffers import Layout, Piece, Tensors
 from ksflow.evaluation.judge.contents import DENORMAL, KINDS, SIGNS, ContentKind, change_contents, changeable_inputs
-from ksflow.evaluation.judge.in_place import InPlace
-from ksflow.evaluation.judge.problem_check import CheckBroke, ProblemCheck
 from ksflow.evaluation.judge.tolerance import (
     ALL,
     AT_RANDOM,
@@ -26,8 +28,8 @@ from ksflow.evaluation.judge.tolerance import (
     is_unsteady,
     worst_error,
 )
-from ksflow.evaluation.sandbox.runners.pytree import Flat, replace_tensors
-from ksflow.evaluation.sandbox.runners.torch_kernel import load_module
+from ksflow.evaluation.sandbox.runners.pytree import replace_tensors
+from ksflow.evaluation.sandbox.runners.torch_kernel import load_module, returned_beside
 
 _ALIGN = 256
 _GUARD = 1024  # least bytes between two tensors; a write into them is detected, on a CPU and on a GPU
@@ -35,123 +37,7 @@ _BLANK = 0xFF  # fills the bytes of a slot outside the inputs: NaN or -1
 _PAGE = 4096
 _ASKED_AGAIN = 2  # further oracle calls on the first inputs: one call may agree by chance
 _PATIENCE_S = 60.0  # for one call of a problem's own check, where the problem sets no limit
-
-Tensors = tuple[torch.Tensor, ...]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Position, type and strides of one tensor in a slot."""
-
-    dtype: torch.dtype
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
-    bytes: int
-    out: bool
-
-    def view(self, region: torch.Tensor) -> torch.Tensor:
-        """Return the tensor as a view of a slot's bytes."""
-        flat = region[self.offset : self.offset + self.bytes].view(self.dtype)
-        return flat.as_strided(self.sizes, self.strides)
-
-    def holes(self) -> torch.Tensor:
-        """Return the offsets in a slot of the bytes between this tensor's elements."""
-        if self.bytes <= math.prod(self.sizes) * self.dtype.itemsize:
-            return torch.empty(0, dtype=torch.int64)
-        free = torch.ones(self.bytes, dtype=torch.uint8)
-        replace(self, offset=0).view(free).zero_()
-        return free.nonzero().view(-1) + self.offset
-
-    def elements(self, region: torch.Tensor) -> torch.Tensor:
-        """Return a view of its elements' bytes in a slot's bytes, without those between elements."""
-        size, flat = self.dtype.itemsize, region[self.offset : self.offset + self.bytes]
-        return flat.as_strided((*self.sizes, size), (*(step * size for step in self.strides), 1))
-
-    def message(self) -> dict[str, Any]:
-        """Return the description that the sandbox gets."""
-        return {
-            "dtype": str(self.dtype).removeprefix("torch."),
-            "sizes": self.sizes,
-            "strides": self.strides,
-            "offset": self.offset,
-            "bytes": self.bytes,
-            "out": int(self.out),
-        }
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Positions of a case's tensors in a slot of inputs and a slot of outputs."""
-
-    pieces: tuple[Piece, ...]
-    input_bytes: int
-    output_bytes: int
-    binding: Mapping[str, Any] = field(default_factory=dict)
-    """Calling convention of a candidate in another project's format (`pytree.Flat`); empty for plain tensors."""
-    inout: tuple[tuple[int, int], ...] = ()
-    """Of each argument that is changed in place: index of the piece with its initial contents, and of its own piece."""
-    order: tuple[int, ...] = ()
-    """Indices of the pieces that a kernel gets; empty for all."""
-
-    @property
-    def arguments(self) -> tuple[Piece, ...]:
-        """Return the pieces that a sandbox is told of, in order."""
-        return tuple(self.pieces[place] for place in self.order) if self.order else self.pieces
-
-    def before(self) -> tuple[Piece, ...]:
-        """Return the same with the pieces of the initial contents for what is changed in place."""
-        source = {target: place for place, target in self.inout}
-        return tuple(self.pieces[source.get(place, place)] for place in self.order or range(len(self.pieces)))
-
-    @cached_property
-    def sources(self) -> dict[int, Piece]:
-        """By number of an output that is changed in place: the input piece with its initial contents."""
-        return {target - len(self.inputs): self.pieces[place] for place, target in self.inout}
-
-    def filled(self, expected: tuple[Expected, ...]) -> tuple[list[Expected], list[Piece]]:
-        """Return expected values and pieces of the outputs without initial contents, which are poisoned."""
-        kept = [number for number in range(len(self.outputs)) if number not in self.sources]
-        return [expected[number] for number in kept if number < len(expected)], [
-            self.outputs[number] for number in kept
-        ]
-
-    def restore(self, packed: torch.Tensor, outputs: torch.Tensor) -> None:
-        """Write the initial contents of what is changed in place into a slot's outputs."""
-        for place, target in self.inout:  # a kernel on a GPU, no copy engine: see `device.copy`
-            target_bytes = self.pieces[target].elements(outputs)
-            torch.bitwise_or(self.pieces[place].elements(packed), 0, out=target_bytes)
-
-    @cached_property
-    def inputs(self) -> tuple[Piece, ...]:
-        return tuple(piece for piece in self.pieces if not piece.out)
-
-    @cached_property
-    def outputs(self) -> tuple[Piece, ...]:
-        return tuple(piece for piece in self.pieces if piece.out)
-
-    def gaps(self) -> torch.Tensor:
-        """Return the offsets of the bytes in a slot of outputs that belong to no element: after each tensor, and in
-        holes."""
-        starts = [*(piece.offset for piece in self.outputs[1:]), self.output_bytes]
-        ends = (piece.offset + piece.bytes for piece in self.outputs)
-        behind = (torch.arange(*pair) for pair in zip(ends, starts, strict=True))
-        return torch.cat([*behind, *(piece.holes() for piece in self.outputs)])
-
-    def describe_place(self, place: int) -> str:
-        """Describe which output the byte at offset `place` is next to."""
-        index, piece = max(pair for pair in enumerate(self.outputs) if pair[1].offset <= place)
-        past = place - piece.offset - piece.bytes
-        return f"{past} bytes past the end of output {index}" if past >= 0 else f"between elements of output {index}"
-
-    def data(self, packed: torch.Tensor) -> Tensors:
-        """Return a problem's `data`: views of the packed inputs, then outputs filled with zeros."""
-        empty = (
-            torch.empty_strided(piece.sizes, piece.strides, dtype=piece.dtype, device=packed.device)
-            for piece in self.outputs
-        )
-        data = (*(piece.view(packed) for piece in self.inputs), *(out.zero_() for out in empty))
-        return Flat(data, self.binding) if self.binding else data
+_AGAIN_S = 0.5  # interval of further interrupts, for a check that catches the first one
 
 
 @dataclass(eq=False)
@@ -169,6 +55,144 @@ class Entry:
     @property
     def nbytes(self) -> int:
         return self.packed.nbytes + sum(each.nbytes for each in self.expected)
+
+
+class InPlace:
+    """The roles of a problem's arguments, some of which a kernel changes in place (`role: inout`).
+
+    The judge holds two tensors for each of those: the initial contents, among the inputs, and the changed ones, among
+    the outputs. So every problem is a function from inputs to outputs for the code that checks it. The functions of a
+    `reference.py` get the tensors in the order of `args`, with copies of those that are changed in place.
+
+    order: for each argument the index, in the judge's tensors, of the tensor that a kernel gets. pairs: for each
+    argument that is changed in place the indices of its initial and of its changed contents.
+    """
+
+    def __init__(self, roles: Sequence[str]) -> None:
+        self._roles = roles
+        self._inputs = [arg for arg, role in enumerate(roles) if role != "out"]
+        self._outputs = [arg for arg, role in enumerate(roles) if role != "in"]
+        self._before = {arg: index for index, arg in enumerate(self._inputs)}
+        after = {arg: len(self._inputs) + index for index, arg in enumerate(self._outputs)}
+        self.pairs = tuple((self._before[arg], after[arg]) for arg, role in enumerate(roles) if role == "inout")
+        self.order = tuple(after.get(arg, self._before.get(arg, 0)) for arg in range(len(roles)))
+
+    def apart(self, given: Any) -> Tensors:
+        """Return the judge's tensors for those of `generate_input`, unchanged if their number is wrong."""
+        if not isinstance(given, tuple) or len(given) != len(self._roles):
+            return given  # type: ignore[no-any-return]  # `problem check` says what is wrong
+        after = (_like(given[arg]) if self._roles[arg] == "inout" else given[arg] for arg in self._outputs)
+        return (*(given[arg] for arg in self._inputs), *after)
+
+    def given(self, data: Tensors) -> Tensors:
+        """Return the tensors in the order of `args`, with copies of those that are changed in place."""
+        if not self.pairs or len(data) != len(self._inputs) + len(self._outputs):
+            return data
+        before = {target: data[place] for place, target in self.pairs}
+        return tuple(
+            _like(before[place]).copy_(before[place]) if place in before else data[place] for place in self.order
+        )
+
+    def answered(self, kernel: Callable[[Tensors], Any]) -> Callable[[Tensors], Tensors]:
+        """Return a function that calls `ref_kernel` and returns every output: what it changed and what it returned."""
+
+        def answer(data: Tensors) -> Tensors:
+            given = self.given(data)
+            changed = [given[arg] for arg, role in enumerate(self._roles) if role == "inout"]
+            result = iter(returned := returned_beside(kernel(given), changed))
+            if len(returned) != self._roles.count("out"):
+                raise ValueError(
+                    f"ref_kernel returns {len(returned)} tensors beside what it changes in place, args declares "
+                    f"{self._roles.count('out')} of role out"
+                )
+            return tuple(given[arg] if self._roles[arg] == "inout" else next(result) for arg in self._outputs)
+
+        return answer
+
+    def asked(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that calls an `oracle` or a check on the tensors as they are before a call."""
+        return lambda data, *outputs: function(self.given(data), *outputs)
+
+
+def _like(tensor: torch.Tensor) -> torch.Tensor:
+    """Return zeros with a tensor's strides, gaps included."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).zero_()
+
+
+class CheckBroke(Exception):
+    """`property_check` or `upstream_check` raised or timed out; the text is one line."""
+
+
+class _Overdue(BaseException):
+    """Interrupts a check; a BaseException, so that the check's own `except Exception` does not catch it."""
+
+
+class ProblemCheck:
+    """`property_check` or `upstream_check` of a problem, with a time limit. Works in the main thread only.
+
+    A check may raise, or never return, on outputs that its author did not foresee: NaN, an index out of range. The
+    candidate is to blame if the same check accepts the reference's outputs. Not covered: a call into a C library that
+    never returns; there the evaluator's timeout ends the judge.
+
+    name: the function's name in reference.py. kernel: the problem's `ref_kernel`. seconds: limit of one call.
+    """
+
+    def __init__(self, name: str, check: Callable[..., str], kernel: Callable[..., Any], seconds: float) -> None:
+        self._name, self._check, self._kernel, self._seconds = name, check, kernel, seconds
+        self._proven = False
+
+    def __call__(self, data: tuple[torch.Tensor, ...], outputs: Any) -> str:
+        """Return why the check rejects the outputs, "" if it accepts them. Raises CheckBroke if it raises or times
+        out on these outputs, and ValueError if it does so on the reference's outputs too."""
+        if not self._proven:
+            self._prove(data)
+            self._proven = True
+        try:
+            return self._asked(data, outputs)
+        except CheckBroke:
+            if not data[0].is_cuda:  # after a fault the GPU's context cannot compute the reference's outputs
+                self._prove(data)
+            raise
+
+    def _prove(self, data: tuple[torch.Tensor, ...]) -> None:
+        """Run the check on the reference's outputs. Raises ValueError if the check raises or times out."""
+        answer = self._kernel(data)
+        copied = tuple(out.clone() for out in answer) if isinstance(answer, tuple | list) else answer.clone()
+        try:
+            self._asked(data, copied)
+        except CheckBroke as error:
+            raise ValueError(f"{error}, on the reference's own answer too: correct it in reference.py") from error
+
+    def _asked(self, data: tuple[torch.Tensor, ...], outputs: Any) -> str:
+        try:
+            with catch_foreign() as caught, _within(self._seconds):
+                return self._check(data, outputs)
+        except _Overdue:
+            raise CheckBroke(f"{self._name} did not end within {self._seconds:g} s") from None
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)  # the timer may fire while it is being disabled
+        (error,) = caught  # the check runs on untrusted outputs and may raise anything
+        first = (str(error).splitlines() or [""])[0]
+        raise CheckBroke(f"{self._name} raised {type(error).__name__}: {first}"[:300]) from error
+
+
+@contextmanager
+def _within(seconds: float) -> Iterator[None]:
+    """Raise _Overdue inside the block after `seconds`, and at its end if the block took longer."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise _Overdue
+
+    end = time.monotonic() + seconds
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    if time.monotonic() > end:
+        raise _Overdue
 
 
 class Reference:
@@ -193,23 +217,26 @@ class Reference:
         self.generate: Callable[..., Tensors] = module.generate_input
         self._there = {"device": where} if "device" in inspect.signature(self.generate).parameters else {}
         self.kernel: Callable[..., Any] = module.ref_kernel
-        self.oracle: Callable[..., Any] | None = getattr(module, "oracle", None)
-        asked: Callable[..., Any] = lambda function: function  # noqa: E731
         if self.in_place.pairs:
-            asked = self.in_place.asked
             self.generate = lambda **params: self.in_place.apart(module.generate_input(**params))
             self.kernel = self.in_place.answered(module.ref_kernel)
-            self.oracle = self.oracle and asked(self.oracle)
+        names = ("oracle", "property_check", "upstream_check")
+        asked = {name: self.in_place.asked(found) for name in names if (found := getattr(module, name, None))}
+        self.oracle = asked.get("oracle")
         seconds = float(problem.get("limits", {}).get("check_s", _PATIENCE_S))
         self.property_check, self.upstream = (
-            ProblemCheck(name, asked(check), self.kernel, seconds) if (check := getattr(module, name, None)) else None
-            for name in ("property_check", "upstream_check")
+            ProblemCheck(name, asked[name], self.kernel, seconds) if name in asked else None for name in names[1:]
         )
         self.forbidden: Sequence[str] = getattr(module, "forbidden", ())
         self._movable: dict[str, list[int]] = {}  # by case: indices of the inputs that may have a structure
         self._refused: set[tuple[str, tuple[int, ...], str]] = set()
         if self.oracle is None and self.property_check is None:
             raise ValueError(f"{path} defines neither oracle nor property_check: define one of them")
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the inputs, as the problem declares them."""
+        return [str(arg["name"]) for arg in self.problem["args"] if arg["role"] != "out"]
 
     def layout(self, data: Tensors) -> Layout:
         """Return the layout of a case's tensors. Raises ValueError for a type that the judge cannot compare."""
@@ -236,11 +263,9 @@ class Reference:
     def entry(
         self, case: dict[str, Any], seed: int | None = None, most: int = ALL, kinds: Sequence[ContentKind] = ()
     ) -> tuple[Layout, Entry]:
-        """Return the layout and one set of contents for a case.
-
-        seed: None draws a secret one. most: how many elements of each output are compared. kinds: structures of which
-        one is given to the inputs, if the reference meets its own bounds on the result.
-        """
+        """Return the layout and one set of contents for a case. seed: None draws a secret one. most: how many
+        elements of each output are compared. kinds: structures of which the inputs get one that the reference can
+        bear."""
         seed = secrets.randbits(31) if seed is None else seed
         data = self.data(case, seed)
         layout = self.layout(data)
@@ -257,11 +282,8 @@ class Reference:
         return self.generate(**case["params"], **self._there, seed=seed)
 
     def kinds(self) -> list[ContentKind]:
-        """Return the structures that contents of this problem may have; empty for a problem without an oracle.
-
-        Without an oracle nobody knows which inputs the property check relies on. Kinds whose values grow need an
-        accumulator of float32 or wider.
-        """
+        """Return the structures that contents of this problem may have: none without an oracle, because nobody knows
+        which inputs the property check relies on, and none that grows for a narrow accumulator."""
         check = self.problem["check"]
         if check.get("contents", "") == "own" or self.oracle is None:
             return []
@@ -273,10 +295,7 @@ class Reference:
         self, case: dict[str, Any], data: Tensors, seed: int, kind: ContentKind, most: int = ALL
     ) -> tuple[Tensors, str, tuple[Expected, ...]] | None:
         """Return contents in which one input, or every movable input, has the structure `kind`; a name; expected
-        outputs.
-
-        Returns None if the reference does not meet its own bounds on these contents.
-        """
+        outputs. None if the reference does not meet its own bounds on these contents."""
         open_: list[tuple[int, ...]] = [(place,) for place in self._open(case)]
         open_ += [tuple(self._open(case))] if len(open_) > 1 else []
         open_ = [places for places in open_ if (case["name"], places, kind.name) not in self._refused]
@@ -290,8 +309,7 @@ class Reference:
         if (wanted := self._holds(other, kind, most)) is None:
             self._refused.add((case["name"], places, kind.name))
             return None
-        names = [arg["name"] for arg in self.problem["args"] if arg["role"] != "out"]
-        known = len(names) == len(data) - self.outputs
+        known, names = len(self.names) == len(data) - self.outputs, self.names
         words = " and ".join(names[at] if known else f"input {at}" for at in places)
         return other, f"{words} {kind.name}", wanted
 
@@ -301,7 +319,7 @@ class Reference:
         """Return the result of the first applicable kind, in an order that the seed determines."""
         order = [kinds[(seed + step) % len(kinds)] for step in range(len(kinds))]
         made = (self.structure_contents(case, data, seed // len(kinds), kind, most) for kind in order)
-        return next((found for found in made if found), None)
+        return next(filter(None, made), None)
 
     def _open(self, case: dict[str, Any]) -> list[int]:
         if (name := str(case["name"])) not in self._movable:
@@ -311,8 +329,7 @@ class Reference:
         return self._movable[name]
 
     def _holds(self, data: Tensors, kind: ContentKind, most: int) -> tuple[Expected, ...] | None:
-        """Return the expected outputs, or None unless the reference's outputs are finite and well within their
-        bounds."""
+        """Return the expected outputs; None unless the reference's are finite and well within their bounds."""
         with catch_foreign():  # reference.py may raise: its author did not write it for these contents
             wanted = self.expect(data, most, kind.equal)
             held = self._keeps(data, wanted, self.answer(data))
@@ -337,8 +354,7 @@ class Reference:
         return tuple(out.clone() for out in (result if isinstance(result, tuple | list) else (result,)))
 
     def objection(self, data: Tensors, outputs: Tensors) -> str:
-        """Return why `property_check` rejects the outputs, "" if it accepts. An exception in the check is a
-        rejection."""
+        """Return why `property_check` rejects the outputs or raises on them, "" if it accepts."""
         if self.property_check is None:
             return ""
         if fault := invalid_booleans(outputs):
@@ -361,11 +377,8 @@ class Reference:
         """
         if self.oracle is None:
             return ()
-        copies = (
-            ()
-            if self._steady
-            else tuple(replace_tensors(data, [one.clone() for one in data]) for _ in range(_ASKED_AGAIN))
-        )
+        count = 0 if self._steady else _ASKED_AGAIN
+        copies = [replace_tensors(data, [one.clone() for one in data]) for _ in range(count)]
         rows = self._rows(data)
         for untouched in copies:
             if is_unsteady(*([row["expected"] for row in each] for each in (rows, self._rows(untouched)))):

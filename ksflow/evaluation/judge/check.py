@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from ksflow.evaluation.judge.cases import Entry, Piece, Reference, unwrap_single
+from ksflow.evaluation.judge.buffers import Piece, Tensors
+from ksflow.evaluation.judge.cases import CheckBroke, Entry, unwrap_single
 from ksflow.evaluation.judge.input_pool import CasePool
-from ksflow.evaluation.judge.problem_check import CheckBroke
 from ksflow.evaluation.judge.sandboxed import Sandbox
 from ksflow.evaluation.judge.tolerance import (
     Expected,
@@ -69,10 +69,10 @@ class Caller:
     judge, on a CPU and on a GPU.
     """
 
-    def __init__(self, sandbox: Sandbox, case: CasePool, reference: Reference) -> None:
+    def __init__(self, sandbox: Sandbox, case: CasePool) -> None:
         self.sandbox = sandbox
         self.case = case
-        self.reference = reference
+        self.reference = case.reference
         self.worst = 0.0
         self._next = 0
         self._held: dict[int, tuple[Entry, torch.Tensor]] = {}
@@ -122,25 +122,26 @@ class Caller:
     def upstream(self) -> str:
         """Return why `upstream_check`, which never decides, rejects the latest output, "" if it accepts."""
         assert self.reference.upstream is not None
-        entry, region = next(reversed(self._held.values()))
+        data, outputs = self._latest()
         try:
-            return self.reference.upstream(self.case.layout.data(entry.packed), unwrap_single(self._outputs(region)))
+            return self.reference.upstream(data, unwrap_single(outputs))
         except CheckBroke as error:
             return str(error)
 
     def shown_outputs(self) -> list[list[float | str]]:
         """Return the latest outputs as lists of values; an empty list for a large one."""
-        _, region = next(reversed(self._held.values()))
-        small = (out if out.numel() <= _SHOWN else out.flatten()[:0] for out in self._outputs(region))
+        small = (out if out.numel() <= _SHOWN else out.flatten()[:0] for out in self._latest()[1])
         return [[number(value) for value in to_comparable(out).flatten().double().tolist()] for out in small]
 
     def errors(self) -> list[list[float | str]]:
         """Return the largest absolute and relative error of each latest output, compared with the reference."""
-        entry, region = next(reversed(self._held.values()))
-        answer = self.reference.kernel(self.case.layout.data(entry.packed))
-        exact = answer if isinstance(answer, tuple | list) else (answer,)
-        pairs = zip(exact, self._outputs(region), strict=True)
+        data, outputs = self._latest()
+        pairs = zip(self.reference.answer(data), outputs, strict=True)
         return [[number(value) for value in errors(theirs, mine)] for theirs, mine in pairs]
+
+    def _latest(self) -> tuple[Tensors, Tensors]:
+        entry, region = next(reversed(self._held.values()))
+        return self.case.layout.data(entry.packed), self._outputs(region)
 
     def _compare_again(self, slot: int) -> None:
         if slot in self._unused:
@@ -166,7 +167,11 @@ class Caller:
         for index, (output, want) in enumerate(zip(outputs, entry.expected, strict=False)):
             if detail := first_error(want, output):
                 looks = _looks(want, output, self._before(index, entry, slot))
-                raise self._wrong(f"{_sentence(detail)}{looks}", entry, output=index, **detail)
+                values = (detail[name] for name in ("got", "expected", "bound"))
+                got, right, bound = (value if isinstance(value, str) else f"{value:.6g}" for value in values)
+                off = f"{detail['bad']} of {detail['of']} elements are off"
+                first = f"first at {detail['index']}: got {got}, expected {right} within {bound}"
+                raise self._wrong(f"{off}, {first}{looks}", entry, output=index, **detail)
         if self.reference.property_check is None:
             return
         if objection := self.reference.objection(self.case.layout.data(entry.packed), outputs):
@@ -178,7 +183,7 @@ class Caller:
             return piece.elements(entry.packed)
         return torch.tensor(self._poison[slot], dtype=torch.uint8, device=entry.packed.device)
 
-    def _outputs(self, region: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def _outputs(self, region: torch.Tensor) -> Tensors:
         return tuple(piece.view(region) for piece in self.case.layout.outputs)
 
     def _wrong(self, why: str, entry: Entry | None = None, **more: Any) -> Rejected:
@@ -188,22 +193,17 @@ class Caller:
 
 
 def poisons(wanted: Sequence[Expected], outputs: Sequence[Piece]) -> tuple[int, ...]:
-    """Return the byte values to fill outputs with, so that an element which is not written is wrong.
-
-    If every byte may be right somewhere: the bytes that are right for the fewest elements.
-    """
-    pairs = [(want, _filled_with_each_byte(piece, want)) for want, piece in zip(wanted, outputs, strict=False)]
+    """Return the byte values to fill outputs with, so that an element which is not written is wrong. If every byte
+    may be right somewhere: the bytes that are right for the fewest elements."""
+    pairs = []
+    for want, piece in zip(wanted, outputs, strict=False):  # each byte's element (of one part, if complex)
+        memory = torch.arange(256, dtype=torch.uint8, device=want.low.device).repeat_interleave(piece.dtype.itemsize)
+        pairs.append((want, to_comparable(memory.view(piece.dtype)).reshape(256, -1)[:, 0].to(want.low.dtype)))
     right = sum((_may_be(want, values) for want, values in pairs), torch.zeros(256))
     if bool(right[_FIRST_POISON:].all()):
         right = sum((_right_share(want, values) for want, values in pairs), torch.zeros(256, dtype=torch.float64))
     least = right[_FIRST_POISON:].min()
     return tuple(byte for byte in range(_FIRST_POISON, 256) if right[byte] == least)
-
-
-def _filled_with_each_byte(piece: Piece, want: Expected) -> torch.Tensor:
-    """Return the value of an element (of one part, if complex) whose bytes are all 0, all 1, ... all 255."""
-    memory = torch.arange(256, dtype=torch.uint8, device=want.low.device).repeat_interleave(piece.dtype.itemsize)
-    return to_comparable(memory.view(piece.dtype)).reshape(256, -1)[:, 0].to(want.low.dtype)
 
 
 def _may_be(want: Expected, values: torch.Tensor) -> torch.Tensor:
@@ -226,23 +226,15 @@ def _right_share(want: Expected, values: torch.Tensor) -> torch.Tensor:
     return torch.where(values.isnan(), none.sum(), right).double().cpu() / _LOOKED_AT
 
 
-def check(  # noqa: PLR0913 - the parts of a check
-    sandbox: Sandbox,
-    case: CasePool,
-    reference: Reference,
-    entries: list[Entry],
-    budget: WaitBudget,
-    show: bool = False,
-    measure: bool = False,
-    patient: bool = True,
+def check(
+    sandbox: Sandbox, case: CasePool, entries: list[Entry], budget: WaitBudget, show: bool, patient: bool
 ) -> dict[str, Any]:
     """Check one case on these contents, one call each, and return its row of evidence. Raises Rejected, Failure.
 
-    show: include small outputs. measure: include their errors compared with the reference. patient: wait for all of the
-    budget; else a call that takes far longer than the reference is given up.
+    show: include small outputs, and errors compared with the reference. patient: wait for all of the budget; else a
+    call that takes far longer than the reference is given up.
     """
-    caller = Caller(sandbox, case, reference)
-    upstream = ""
+    caller, reference, upstream = Caller(sandbox, case), case.reference, ""
     for entry in entries:
         slots = caller.fill([entry])
         with budget.charge_wait() as left_s:
@@ -255,8 +247,7 @@ def check(  # noqa: PLR0913 - the parts of a check
             upstream = caller.upstream()
     share = number(round(caller.share_of_bound(), 4))
     row: dict[str, Any] = {"case": case.name, "seeds": [entry.seed for entry in entries], "worst": share}
-    row |= {"outputs": caller.shown_outputs()} if show else {}
-    row |= {"errors": caller.errors()} if measure else {}
+    row |= {"outputs": caller.shown_outputs(), "errors": caller.errors()} if show else {}
     caller.close()
     return {**row, "upstream": upstream or "pass"} if reference.upstream is not None else row
 
@@ -281,10 +272,3 @@ def _looks(want: Expected, output: torch.Tensor, before: torch.Tensor) -> str:
     exchanged = output.reshape(*outer, columns, rows).mT, output.mT.reshape(*outer, rows, columns)
     right = any(not first_error(want, other) for other in exchanged)
     return "; they are right with rows and columns exchanged: in memory, they lie as `strides` says" if right else ""
-
-
-def _sentence(detail: dict[str, Any]) -> str:
-    values = (detail[name] for name in ("got", "expected", "bound"))
-    got, want, bound = (value if isinstance(value, str) else f"{value:.6g}" for value in values)
-    where = f"first at {detail['index']}: got {got}, expected {want} within {bound}"
-    return f"{detail['bad']} of {detail['of']} elements are off, {where}"

@@ -1,14 +1,11 @@
-"""Paired comparison of kernels over every timed case, in replicates: fresh processes, warm-up, one process each,
-timing.
+"""Paired comparison of kernels over every timed case, in replicates: fresh processes, warm-up, timing.
 
 Memory addresses change a time by several per cent, and a process keeps its addresses. So in every replicate each kernel
 runs in a new process, and the kernels rotate: each gets every memory place, and each is started first, last and in
 between.
 
-After each number of replicates in `_LOOKS` the comparison may end: if one kernel is surely faster by more than
-`RESOLVED`; if the first is surely not ahead by so much (with a probability of 95 %); if it does not seem to be, which
-ends most ties; or if a claim is unlikely to succeed in the time left. These are up to nine looks at nominal 95 % each;
-their joint error rate is simulated (`benchmarks/judge.py --simulate`, docs/trust.md), and no single interval states it.
+After each number of replicates in `_LOOKS` the comparison may end (`Reading.clear`). These are up to nine looks at
+nominal 95 % each; their joint error rate is simulated (`benchmarks/judge.py --simulate`, docs/trust.md).
 """
 
 import contextlib
@@ -17,18 +14,18 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
 
 from ksflow.evaluation.judge.buffers import Buffers
 from ksflow.evaluation.judge.check import Rejected
 from ksflow.evaluation.judge.failure import Failure
 from ksflow.evaluation.judge.input_pool import InputPool
-from ksflow.evaluation.judge.outcome import CaseResult, CaseResults, Outcome
+from ksflow.evaluation.judge.outcome import CaseResults, Outcome
 from ksflow.evaluation.judge.sandboxed import Sandbox
 from ksflow.evaluation.judge.timing import Backend, CaseBenchmark, Replicate, TimedKernel
+from ksflow.records.base import Json
 
-Json = dict[str, Any]
-
+Own = Callable[[Buffers], AbstractContextManager[Sandbox]]
+Opener = Callable[[Json, Buffers], Sandbox]
 _FEWEST, _FEWEST_TOGETHER = 2, 1
 """Least replicates beside other kernels, of which a single one cannot show the spread; the second value applies where
 starting a kernel takes seconds."""
@@ -72,22 +69,15 @@ class PairedComparison:
         self.outcome = Outcome([CaseResults(case.case) for case in pool.benchmarks], spread=backend.spread)
         self._limits: Json = pool.problem["limits"]
 
-    def run(
-        self,
-        own: Callable[[Buffers], AbstractContextManager[Sandbox]],
-        opener: Callable[[Json, Buffers], Sandbox],
-    ) -> Outcome:
-        """Time every case in every replicate. Raises Rejected, Failure of the first kernel.
-
-        own: opens the first kernel's sandbox; opener: another one's.
-        """
+    def run(self, own: Own, opener: Opener) -> Outcome:
+        """Time every case in every replicate. Raises Rejected, Failure of the first kernel. own: opens the first
+        kernel's sandbox; opener: another one's."""
         if self.pool.large:
             self.backend.release()
         started = time.monotonic()
         for number in range(self.effort.most):
             with contextlib.ExitStack() as stack:
-                replicate = Replicate(number, min(len(self.kernels), _PLACES))
-                self._run_replicate(stack, own, opener, replicate)
+                self._run_replicate(stack, own, opener, Replicate(number, min(len(self.kernels), _PLACES)))
             if self._settled(number + 1, time.monotonic() - started):
                 break
         gains = {name: self.outcome.ratio(self.first, name) for name in list(self.kernels)[1:]}
@@ -95,18 +85,12 @@ class PairedComparison:
         rows = self.outcome.rows = [results.row(self.first) for results in self.outcome.cases]
         for row in rows:
             if row["impossible"]:
-                most, least = f"{row['at_most_us']:g} µs at most", f"{row['floor_us']:.3g} µs here: "
-                reason = f"{row['case']}: {most}, but it takes at least {least}"
-                raise Rejected("reject-impossible", reason + row["floor"], {"timed": rows})
+                least = f"it takes at least {row['floor_us']:.3g} µs here: {row['floor']}"
+                reason = f"{row['case']}: {row['at_most_us']:g} µs at most, but {least}"
+                raise Rejected("reject-impossible", reason, {"timed": rows})
         return self.outcome
 
-    def _run_replicate(
-        self,
-        stack: contextlib.ExitStack,
-        own: Callable[[Buffers], AbstractContextManager[Sandbox]],
-        opener: Callable[[Json, Buffers], Sandbox],
-        replicate: Replicate,
-    ) -> None:
+    def _run_replicate(self, stack: contextlib.ExitStack, own: Own, opener: Opener, replicate: Replicate) -> None:
         """Run one replicate.
 
         The kernels start one after another, each frozen before the next one starts, so that the first kernel cannot
@@ -116,7 +100,7 @@ class PairedComparison:
         """
         buffers = self.pool.buffers(len(self.kernels))
         kernels: list[TimedKernel] = []
-        benchmarks = [self.backend.benchmark(case, kernels, case.feed(), replicate) for case in self.pool.benchmarks]
+        benchmarks = [self.backend.benchmark(self.backend, case, kernels, replicate) for case in self.pool.benchmarks]
 
         def opened(place: int, name: str) -> Sandbox:
             lies = buffers[(place + replicate.number) % len(buffers)]
@@ -127,19 +111,14 @@ class PairedComparison:
         turn = replicate.number % len(names)
         places = others[turn:] + others[:turn]
         places.insert(len(others) - turn if self.outcome.locked else len(others), 0)
-        if self.backend.starts_together:
-            sandboxes = {place: opened(place, names[place]) for place in places}
-            ready = [self._ready(place, names[place], sandboxes[place]) for place in places]
+        for together in [places] if self.backend.starts_together else [[place] for place in places]:
+            sandboxes = {place: opened(place, names[place]) for place in together}
+            ready = [self._ready(place, names[place], sandboxes[place]) for place in together]
             self._admit([kernel for kernel in ready if kernel], kernels, benchmarks)
-        else:
-            for place in places:
-                kernel = self._ready(place, names[place], opened(place, names[place]))
-                self._admit([kernel] if kernel else [], kernels, benchmarks)
         for benchmark, results in zip(benchmarks, self.outcome.cases, strict=True):
             self.at(benchmark.case.name)
-            benchmark.run()
+            results.results.append(benchmark.run())
             self.outcome.skipped |= benchmark.dropped
-            results.results.append(CaseResult.from_benchmark(benchmark))
 
     def _ready(self, place: int, name: str, sandbox: Sandbox) -> TimedKernel | None:
         """Return a kernel whose sandbox has loaded it, None if that failed. The first kernel's has loaded already."""
@@ -150,13 +129,12 @@ class PairedComparison:
             sandbox.close()
             self.outcome.skipped[name] = failure.text
             return None
-        kernel = self.backend.timed_kernel(name, sandbox, self.pool.reference, self._limits["time_s"])
+        kernel = self.backend.timed_kernel(name, sandbox, self._limits["time_s"])
         kernel.required = not place
         return kernel
 
     def _admit(self, new: list[TimedKernel], kernels: list[TimedKernel], benchmarks: list[CaseBenchmark]) -> None:
-        """Add kernels to those to be timed: warmed up, limited to one process each, and frozen unless all start
-        together. Raises Failure, Rejected of the first kernel."""
+        """Add kernels to those to be timed: warmed up, and limited to one process each. Raises Failure, Rejected."""
         for benchmark in benchmarks:
             self.at(benchmark.case.name)
             benchmark.warm_up(new)

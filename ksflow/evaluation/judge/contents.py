@@ -69,10 +69,6 @@ def _peaked(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return torch.where(chosen, _OUTLIER * x.abs().amax(), x)
 
 
-def _clustered(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    return _tied(x, generator) + x * _DOWN
-
-
 def _shifted(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     size = x.square().mean(-1, keepdim=True).sqrt() if x.ndim > 1 else x.square().mean().sqrt()
     return x + (2 * _rows(x, generator) - 1) * _SHIFT * size
@@ -91,7 +87,7 @@ KINDS = (
         lambda x, generator: x[..., torch.arange(x.shape[-1], device=x.device) % -(-x.shape[-1] // 8)],
         equal=True,
     ),
-    ContentKind("clustered", _clustered, equal=True),
+    ContentKind("clustered", lambda x, generator: _tied(x, generator) + x * _DOWN, equal=True),
     ContentKind(
         "half nearly zero", lambda x, generator: torch.where(_uniform(x, generator) < 0.5, x, x * _DOWN), equal=True
     ),
@@ -195,10 +191,8 @@ def describe_strides(stride: Sequence[int], shape: Sequence[int]) -> dict[str, A
 
 
 def common_strides(layouts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> dict[str, Any]:
-    """Return the memory layout of one tensor in all of its cases, given as (strides, shape), for `like`.
-
-    The stride of a dimension of size 1 counts nowhere. Raises ValueError if the layouts differ.
-    """
+    """Return the memory layout of one tensor in all of its cases, given as (strides, shape), for `like`. The stride
+    of a dimension of size 1 counts nowhere. Raises ValueError if the layouts differ."""
     stride, shape = max(layouts, key=lambda layout: sum(size > 1 for size in layout[1]))
     described = describe_strides(stride, shape)
     order = described.get("order", range(len(shape)))

@@ -14,7 +14,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -23,8 +22,7 @@ from ksflow.evaluation.judge.buffers import Buffers, BufferSizes
 from ksflow.evaluation.judge.gpu_state import Amdgpu, Nvml, nvidia_name
 from ksflow.evaluation.processes.device_lock import device_files, nvidia_cards, runtime_folders
 from ksflow.evaluation.sandbox import linux
-from ksflow.evaluation.sandbox.driver import Driver, DriverError
-from ksflow.evaluation.sandbox.platforms import open_driver, torch_device
+from ksflow.evaluation.sandbox.driver import Driver, DriverError, open_driver, torch_device
 from ksflow.evaluation.sandbox.runners.device import GATE_BYTES
 from ksflow.evaluation.sandbox.runners.torch_kernel import device_bytes
 
@@ -46,45 +44,23 @@ class DeviceStuck(RuntimeError):
     """The judge's own work on the device did not end in time."""
 
 
-@dataclass(frozen=True)
-class GpuProperties:
-    """Properties of a GPU, read before any allocation."""
-
-    name: str
-    uuid: str
-    memory_bytes: int
-    cache_bytes: int  # bytes to write to flush it
-    files: tuple[str, ...]  # files of /dev that a sandbox needs; of several NVIDIA GPUs only this one's, if known
-    folders: tuple[str, ...] = ()  # further folders that AMD's runtime reads
-    visible: str = ""  # value of CUDA_VISIBLE_DEVICES for a sandbox with this GPU's file only
-
-
-def gpu_properties(platform: str) -> GpuProperties:
-    """Return the properties of the first visible GPU; `platform` as for `open_driver`."""
-    if platform == "emulated":
-        return GpuProperties("emulated GPU", "emulated", 1 << 30, 1 << 20, ())
-    properties = torch.cuda.get_device_properties(0)
-    march = str(getattr(properties, "gcnArchName", "")).partition(":")[0]
-    cache = max(int(getattr(properties, "L2_cache_size", 0)), _LAST_LEVEL.get(march, _LEAST_CACHE))
-    uuid = str(getattr(properties, "uuid", properties.name))
-    card = Nvml(uuid).card() if platform == "cuda" else ""
-    cards = nvidia_cards()
-    if len(cards) < 2 or card not in cards:
-        return GpuProperties(properties.name, uuid, properties.total_memory, cache, device_files(), runtime_folders())
-    visible = nvidia_name(uuid)
-    return GpuProperties(properties.name, uuid, properties.total_memory, cache, device_files(card), visible=visible)
-
-
 class Device:
-    """The GPU that this process judges on; `platform` as for `open_driver`."""
+    """The GPU that this process judges on, the first visible one; `platform` as for `open_driver`."""
+
+    name, uuid = "emulated GPU", "emulated"
+    memory_bytes, cache_bytes = 1 << 30, 1 << 20  # of the device, and to write in order to flush its cache
+    files: tuple[str, ...] = ()  # of /dev that a sandbox needs; of several NVIDIA GPUs only this one's, if known
+    folders: tuple[str, ...] = ()  # further folders that AMD's runtime reads
+    visible = ""  # value of CUDA_VISIBLE_DEVICES for a sandbox with this GPU's file only
 
     def __init__(self, platform: str) -> None:
         self.platform = platform
         self.where = torch_device(platform)
-        self.gpu = gpu_properties(platform)
+        if platform != "emulated":
+            self._read_properties()
         self.driver: Driver = open_driver(platform)
         self._torch = torch.get_device_module(self.where)
-        self._scratch = torch.empty(_FLUSH * self.gpu.cache_bytes // 8, dtype=torch.int64, device=self.where)
+        self._scratch = torch.empty(_FLUSH * self.cache_bytes // 8, dtype=torch.int64, device=self.where)
         self._small = torch.zeros(64, dtype=torch.int64, device=self.where)
         self._marks = 0
         self._page = mmap.mmap(-1, mmap.PAGESIZE)
@@ -98,12 +74,22 @@ class Device:
         self._own = self.driver.event(), self.driver.event()
         self.settle()
         self._alone_us = min(self._flush_us() for _ in range(_ALONE))
-        self.state = Amdgpu(self.driver.address()) if platform == "hip" else Nvml(self.gpu.uuid)
+        self.state = Amdgpu(self.driver.address()) if platform == "hip" else Nvml(self.uuid)
         """Clocks, throttling, temperature and power, if readable."""
         self.watchdog = Watchdog()
 
+    def _read_properties(self) -> None:
+        properties = torch.cuda.get_device_properties(0)
+        march = str(getattr(properties, "gcnArchName", "")).partition(":")[0]
+        self.name, self.memory_bytes = properties.name, properties.total_memory
+        self.cache_bytes = max(int(getattr(properties, "L2_cache_size", 0)), _LAST_LEVEL.get(march, _LEAST_CACHE))
+        self.uuid = str(getattr(properties, "uuid", self.name))
+        self.files, self.folders = device_files(), runtime_folders()
+        card, cards = Nvml(self.uuid).card() if self.platform == "cuda" else "", nvidia_cards()
+        if len(cards) > 1 and card in cards:
+            self.files, self.folders, self.visible = device_files(card), (), nvidia_name(self.uuid)
+
     def flush(self) -> None:
-        """Flush the cache."""
         self._marks += 1
         self._scratch.fill_(self._marks)
 
@@ -117,7 +103,6 @@ class Device:
         self.driver.wait(self._word, self._queues)
 
     def start_queue(self) -> None:
-        """Release the stream."""
         WORD.pack_into(self._page, 0, self._queues)
 
     def settle(self, patience_s: float = _SETTLED_S) -> None:
@@ -136,7 +121,6 @@ class Device:
                 time.sleep(_PAUSE_S)
 
     def release(self) -> None:
-        """Give the memory of freed tensors back to the device."""
         if self.platform != "emulated":
             self._torch.empty_cache()
 
@@ -217,10 +201,8 @@ def _give_back(unmap: Callable[[], None], fd: int) -> None:
 
 
 class Watchdog:
-    """Ends this process when a step takes too long, because calls of the driver have no timeout.
-
-    The process that asked the judge reads the reason, and starts another judge.
-    """
+    """Ends this process when a step takes too long, because calls of the driver have no timeout. The process that
+    asked the judge reads the reason, and starts another judge."""
 
     def __init__(self) -> None:
         self._end = math.inf

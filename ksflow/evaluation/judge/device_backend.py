@@ -2,25 +2,26 @@
 
 import math
 import statistics as plain
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 
 from ksflow.evaluation.judge import statistics
 from ksflow.evaluation.judge.buffers import BufferSizes
-from ksflow.evaluation.judge.cases import Entry, Reference
+from ksflow.evaluation.judge.cases import Entry
 from ksflow.evaluation.judge.device import Device, DeviceBuffers
 from ksflow.evaluation.judge.device_sandbox import DeviceCall, DeviceSandbox
 from ksflow.evaluation.judge.failure import Failure
 from ksflow.evaluation.judge.input_pool import CasePool, PoolLimits
+from ksflow.evaluation.judge.outcome import CaseResult
 from ksflow.evaluation.judge.samples import Samples
-from ksflow.evaluation.judge.sandboxed import Sandbox, SandboxSpec
 from ksflow.evaluation.judge.session import Host
-from ksflow.evaluation.judge.timing import Backend, CaseBenchmark, Json, Replicate, TimedKernel
+from ksflow.evaluation.judge.timing import Backend, CaseBenchmark, TimedKernel
 from ksflow.evaluation.processes.device_lock import lock_device
+from ksflow.records.base import Json
 
 _SLACK, _SLACK_US = 0.01, 1.25
 """How far a sandbox's own events may be below the judge's clock less a null call: as a share, and in µs."""
@@ -46,145 +47,32 @@ _FEW = 10
 _HOARD = 4  # a sandbox with more than this fraction (1/4) of the device's memory is to blame if the judge has none left
 
 
-@dataclass
-class NullCalls:
-    """Measurements of null kernel calls."""
-
-    overhead_us: list[float] = field(default_factory=list)
-    """Each call's bracket less the call itself: the context switches."""
-    own_work_us: list[float] = field(default_factory=list)  # the judge's own work around each call
-    turn_s: list[float] = field(default_factory=list)  # seconds from the opening of the gate until the sandbox's word
-
-
-class DeviceBackend(Backend):
-    starts_together = True
-    spread = statistics.SPREAD_ON_DEVICE
-
-    def __init__(self, host: Host, platform: str) -> None:
-        self.device = Device(platform)
-        gpu = self.device.gpu
-        on_device = {"platform": platform, "files": gpu.files, "folders": gpu.folders, "visible": gpu.visible}
-        self.host = replace(host, device=on_device, resting=nullcontext)  # answers of a device are fast
-        self.device_uuid = gpu.uuid
-        slot_bytes, contents_bytes = min(4 << 30, gpu.memory_bytes // 32), min(48 << 30, gpu.memory_bytes // 3)
-        self.memory = PoolLimits(self.device.where, contents_bytes, slot_bytes, _SLOTS, large_bytes=slot_bytes)
-        self.latest_null_us = 0.0
-        self._null_sandboxes: dict[str, DeviceSandbox] = {}
-        """By the libraries that the process has loaded: a context made by torch takes longer to switch to."""
-
-    def buffers(self, wanted: BufferSizes) -> DeviceBuffers:
-        return DeviceBuffers(self.device, wanted)
-
-    def sandbox(self, start: SandboxSpec, buffers: Any) -> Sandbox:
-        return DeviceSandbox(start, buffers)
-
-    def timed_kernel(self, name: str, sandbox: Sandbox, reference: Reference, limit_s: float) -> TimedKernel:
-        assert isinstance(sandbox, DeviceSandbox)
-        return DeviceTimedKernel(name, sandbox, reference, limit_s)
-
-    def benchmark(
-        self, case: CasePool, kernels: list[TimedKernel], feed: Iterator[Entry], replicate: Replicate
-    ) -> CaseBenchmark:
-        return DeviceBenchmark(self, case, kernels, feed, replicate)
-
-    def evidence(self) -> Json:
-        return {
-            "device": self.device.gpu.name,
-            "clocks": self.device.state.read(),
-            "transfer": {
-                "how": "device memory shared with the sandbox; the judge writes inputs and takes outputs on the "
-                "device, outside the timed window; cache flushed before every batch, inputs rotated within it",
-                "null_turn_us": self.latest_null_us,
-            },
-        }
-
-    def lease(self) -> AbstractContextManager[None]:
-        return lock_device(self.device_uuid, _LEASE_S)
-
-    def release(self) -> None:
-        self.device.release()
-
-    def close_hoarding(self, close: Callable[[], None]) -> bool:
-        before = self.device.free()
-        close()
-        self.device.release()
-        return self.device.free() - before > self.device.gpu.memory_bytes // _HOARD
-
-    def probe(self) -> None:
-        self.device.probe()
-
-    def null_batch(self, case: CasePool, entries: list[Entry], loaded: str) -> NullCalls:
-        """Call the null kernel on these contents, in a process with the same libraries loaded.
-
-        Raises Failure of kind harness; torch.OutOfMemoryError if too little of the device's memory is left.
-        """
-        try:
-            sandbox = self._null_sandbox(case, loaded)
-            for slot, entry in enumerate(entries):
-                sandbox.fill(slot, entry.packed, 0)
-            calls = sandbox.run_batch(bytes(range(len(entries))), _PATIENCE_S)
-        except Failure as failure:  # the next batch gets a new sandbox
-            self._end_null(loaded)
-            if isinstance(failure.__cause__, torch.OutOfMemoryError):
-                raise failure.__cause__ from None
-            raise Failure("harness", f"the null kernel's sandbox: {failure.text}") from failure
-        overhead_us = [call.bracket_us - call.reported_us for call in calls]
-        self.latest_null_us = round(plain.median(overhead_us), 1)
-        if case.large:
-            sandbox.forget()
-        turn_s = [call.turn_s for call in calls if call.turn_s]
-        return NullCalls(overhead_us, [call.own_work_us for call in calls], turn_s)
-
-    def _null_sandbox(self, case: CasePool, loaded: str) -> DeviceSandbox:
-        """Return the null kernel's sandbox, staged for a case; a new one if the old one is too small."""
-        wanted = BufferSizes(case.layout.input_bytes * case.slots, case.layout.output_bytes * case.slots)
-        sandbox = self._null_sandboxes.get(loaded)
-        if sandbox is None or not sandbox.buffers.fits(wanted):
-            self._end_null(loaded)
-            limits = {"memory_mb": 1024, "check_s": 86400.0, "time_s": 0.0}
-            start = self.host.start(_NULL | {"mode": loaded}, limits)
-            sandbox = DeviceSandbox(start, DeviceBuffers(self.device, wanted))
-            sandbox.wait_ready(_PATIENCE_S)
-            sandbox.gated = True
-            self._null_sandboxes[loaded] = sandbox
-        if sandbox.layout is not case.layout:
-            sandbox.stage("", case.layout, case.dims, case.slots)
-        return sandbox
-
-    def _end_null(self, loaded: str) -> None:
-        if sandbox := self._null_sandboxes.pop(loaded, None):
-            sandbox.close()
-
-
 class DeviceTimedKernel(TimedKernel):
-    def __init__(self, name: str, sandbox: DeviceSandbox, reference: Reference, limit_s: float) -> None:
-        super().__init__(name, sandbox, reference, limit_s)
-        self.device_sandbox = sandbox
-        self.nulls: dict[str, NullCalls] = {}  # by the libraries loaded in the null kernel's process
-        self._calls: list[DeviceCall] = []
+    sandbox: DeviceSandbox
+    nulls: dict[str, list[DeviceCall]] | None = None
+    """Calls of the null kernel, by the libraries loaded in its process."""
+    _calls: list[DeviceCall]
 
     def begin(self, case: CasePool, null: Any) -> None:
         super().begin(case, null)
-        self.device_sandbox.pause()
+        self.sandbox.pause()
 
     def warm_up(self, entries: list[Entry], case: CasePool) -> None:
         """Make ungated calls, because a first call may compile, allocate and wait; then one call per slot address.
-
-        Contents used here are never timed.
-        """
-        self.device_sandbox.gated = False
+        Contents used here are never timed."""
+        self.sandbox.gated = False
         super().warm_up(entries, case)
         if not case.large and self.once_s[case.name] * case.slots < _WARM_S:
             self.begin(case, None)
             self.run_batch([entries[slot % len(entries)] for slot in range(case.slots)])
             self.once_s[case.name] = self.run_batch(entries)
             self.end()
-        self.device_sandbox.gated = True
+        self.sandbox.gated = True
 
     def run_batch(self, entries: list[Entry]) -> float:
         slots = self.caller.fill(entries)
         with self.budget.charge_wait() as left_s:
-            calls = self.device_sandbox.run_batch(slots, left_s)
+            calls = self.sandbox.run_batch(slots, left_s)
         self.caller.take(slots, entries)
         self._calls += calls
         reported_us = [call.reported_us for call in calls]
@@ -198,10 +86,10 @@ class DeviceTimedKernel(TimedKernel):
     def end(self) -> None:
         """Check the reported times against the judge's clock; compare the outputs not yet compared. Raises Rejected."""
         if self.nulls and self._calls:
-            self._conclude()
+            self._conclude(self.nulls.get(self.sandbox.loaded) or next(iter(self.nulls.values())))
         super().end()
 
-    def _conclude(self) -> None:
+    def _conclude(self, null: list[DeviceCall]) -> None:
         """Choose the samples: the reported times if the measured ones confirm them, else the measured ones.
 
         A call's measured time is its bracket less the overhead of a null call, plus the delay of the judge's own work
@@ -209,10 +97,10 @@ class DeviceTimedKernel(TimedKernel):
         more than forging all, and by the mean over all calls. Measured time beyond the tolerance, which covers the
         spread of null calls, is added to the reported times. If calls differ in cost, their mean is ranked.
         """
-        null = self.nulls.get(self.device_sandbox.loaded) or next(iter(self.nulls.values()))
+        switching_us = [call.bracket_us - call.reported_us for call in null]
         self.samples.window = ranked_window(self.samples.us)
-        overhead_us = statistics.low_mean(null.overhead_us, self.samples.window)
-        own_work_us = _dearest_tenth(null.own_work_us)
+        overhead_us = statistics.low_mean(switching_us, self.samples.window)
+        own_work_us = _dearest_tenth([call.own_work_us for call in null])
         measured = [
             max(call.bracket_us - overhead_us + max(call.own_work_us - own_work_us, 0.0), _LEAST_US)
             for call in self._calls
@@ -220,13 +108,13 @@ class DeviceTimedKernel(TimedKernel):
         reported_us, measured_us = (
             statistics.low_mean(each, self.samples.window) for each in (self.samples.us, measured)
         )
-        spread_us = max(_dearest_tenth(null.overhead_us) - overhead_us, 0.0)
+        spread_us = max(_dearest_tenth(switching_us) - overhead_us, 0.0)
         short_us = min(_SHORT_SLACK_US + spread_us, _FORGED_US) - _TAPER * reported_us
-        trusted = self.device_sandbox.trusted
+        trusted = self.sandbox.trusted
         share, slack_us = (_TRUSTED_SLACK, _TRUSTED_SLACK_US) if trusted else (_SLACK, max(_SLACK_US, short_us))
         forged_us = reported_us * (1 + _FORGED) + max(_FORGED_US, slack_us)
-        mean_us = statistics.low_mean(measured, _ALL) + overhead_us - statistics.low_mean(null.overhead_us, _ALL)
-        sure_us = 2 * math.hypot(_error(measured), _error(null.overhead_us))
+        mean_us = statistics.low_mean(measured, _ALL) + overhead_us - statistics.low_mean(switching_us, _ALL)
+        sure_us = 2 * math.hypot(_error(measured), _error(switching_us))
         believed = measured_us <= forged_us and mean_us <= forged_us + sure_us
         excess_us = max(measured_us - reported_us * (1 + share) - slack_us, 0.0)
         self.samples.wall = measured
@@ -238,7 +126,7 @@ class DeviceTimedKernel(TimedKernel):
         clocks = "device events and what the judge's clock saw beyond them" if excess_us else "device events"
         self.samples.notes = {
             "clock": clocks if believed else "the judge's clock: the device events do not agree with it",
-            "trusted": self.device_sandbox.trusted,
+            "trusted": trusted,
             "events_us": round(reported_us, 3),
             "bracket_us": round(measured_us, 3),
             "added_us": round(statistics.low_mean(self.samples.us, self.samples.window) - reported_us, 3),
@@ -248,10 +136,7 @@ class DeviceTimedKernel(TimedKernel):
 
 def ranked_window(samples_us: list[float]) -> tuple[float, float]:
     """Return the part of the sorted samples that is ranked: the middle, or nearly all if the mean exceeds the usual
-    call.
-
-    A kernel may do in some calls the work that it saves in others.
-    """
+    call, because a kernel may do in some calls the work that it saves in others."""
     if len(samples_us) < 2:
         return statistics.MIDDLE
     usual, mean = (statistics.low_mean(samples_us, window) for window in (statistics.MIDDLE, _ALL))
@@ -273,14 +158,14 @@ class DeviceBenchmark(CaseBenchmark):
     rounds_of: ClassVar[dict[int, int]] = {1: 8, 2: 6, 3: 4}
     batch_us = 1e3
     most_calls = 16
-    _backend: DeviceBackend
+    _backend: "DeviceBackend"
 
-    def run(self) -> None:
-        self._nulls: dict[str, NullCalls] = {}
+    def run(self) -> CaseResult:
+        self._nulls: dict[str, list[DeviceCall]] = {}
         for kernel in self.kernels:
             assert isinstance(kernel, DeviceTimedKernel)
             kernel.nulls = self._nulls
-        super().run()
+        return super().run()
 
     def _null_timings(self) -> None:
         """Return None: null batches are measured from the first round on."""
@@ -296,16 +181,100 @@ class DeviceBenchmark(CaseBenchmark):
         """Run a null batch for each set of loaded libraries among the sandboxes."""
         sandboxes = [kernel.sandbox for kernel in self.kernels if isinstance(kernel.sandbox, DeviceSandbox)]
         for loaded in {sandbox.loaded: None for sandbox in sandboxes}:
-            batch = self._backend.null_batch(self.case, entries, loaded)
-            null = self._nulls.setdefault(loaded, NullCalls())
-            null.overhead_us += batch.overhead_us
-            null.own_work_us += batch.own_work_us
-            null.turn_s += batch.turn_s
-            for sandbox in sandboxes if null.turn_s else ():
+            calls = self._nulls.setdefault(loaded, [])
+            calls += self._backend.null_batch(self.case, entries, loaded)
+            turns_s = [call.turn_s for call in calls if call.turn_s]
+            for sandbox in sandboxes if turns_s else ():
                 if sandbox.loaded == loaded:
-                    sandbox.turn_s = plain.median(null.turn_s)
+                    sandbox.turn_s = plain.median(turns_s)
 
     def _calls_per_batch(self, fastest_s: float) -> int:
         calls = max(min(math.ceil(self.batch_us * 1e-6 / fastest_s), self.most_calls, self.case.slots - 1), 1)
         self.wanted_rounds = max(self.wanted_rounds * self.most_calls // max(calls, self.most_calls), _FEWEST_ROUNDS)
         return calls
+
+
+class DeviceBackend(Backend):
+    sandbox = DeviceSandbox
+    timed_kernel = DeviceTimedKernel
+    benchmark = DeviceBenchmark
+    starts_together = True
+    spread = statistics.SPREAD_ON_DEVICE
+
+    def __init__(self, host: Host, platform: str) -> None:
+        gpu = self.device = Device(platform)
+        on_device = {"platform": platform, "files": gpu.files, "folders": gpu.folders, "visible": gpu.visible}
+        self.host = replace(host, device=on_device, resting=nullcontext)  # answers of a device are fast
+        self.device_uuid = gpu.uuid
+        slot_bytes, contents_bytes = min(4 << 30, gpu.memory_bytes // 32), min(48 << 30, gpu.memory_bytes // 3)
+        self.memory = PoolLimits(self.device.where, contents_bytes, slot_bytes, _SLOTS, large_bytes=slot_bytes)
+        self.latest_null_us = 0.0
+        self._null_sandboxes: dict[str, DeviceSandbox] = {}
+        """By the libraries that the process has loaded: a context made by torch takes longer to switch to."""
+
+    def buffers(self, wanted: BufferSizes) -> DeviceBuffers:
+        return DeviceBuffers(self.device, wanted)
+
+    def evidence(self) -> Json:
+        return {
+            "device": self.device.name,
+            "clocks": self.device.state.read(),
+            "transfer": {
+                "how": "device memory shared with the sandbox; the judge writes inputs and takes outputs on the "
+                "device, outside the timed window; cache flushed before every batch, inputs rotated within it",
+                "null_turn_us": self.latest_null_us,
+            },
+        }
+
+    def lease(self) -> AbstractContextManager[None]:
+        return lock_device(self.device_uuid, _LEASE_S)
+
+    def release(self) -> None:
+        self.device.release()
+
+    def close_hoarding(self, close: Callable[[], None]) -> bool:
+        before = self.device.free()
+        close()
+        self.device.release()
+        return self.device.free() - before > self.device.memory_bytes // _HOARD
+
+    def probe(self) -> None:
+        self.device.probe()
+
+    def null_batch(self, case: CasePool, entries: list[Entry], loaded: str) -> list[DeviceCall]:
+        """Call the null kernel on these contents, in a process with the same libraries loaded. Raises Failure of
+        kind harness; torch.OutOfMemoryError if too little of the device's memory is left."""
+        try:
+            sandbox = self._null_sandbox(case, loaded)
+            for slot, entry in enumerate(entries):
+                sandbox.fill(slot, entry.packed, 0)
+            calls = sandbox.run_batch(bytes(range(len(entries))), _PATIENCE_S)
+        except Failure as failure:  # the next batch gets a new sandbox
+            self._end_null(loaded)
+            if isinstance(failure.__cause__, torch.OutOfMemoryError):
+                raise failure.__cause__ from None
+            raise Failure("harness", f"the null kernel's sandbox: {failure.text}") from failure
+        self.latest_null_us = round(plain.median(call.bracket_us - call.reported_us for call in calls), 1)
+        if case.large:
+            sandbox.forget()
+        return calls
+
+    def _null_sandbox(self, case: CasePool, loaded: str) -> DeviceSandbox:
+        """Return the null kernel's sandbox, staged for a case; a new one if the old one is too small."""
+        wanted = BufferSizes(case.layout.input_bytes * case.slots, case.layout.output_bytes * case.slots)
+        sandbox = self._null_sandboxes.get(loaded)
+        if sandbox is None or not sandbox.buffers.fits(wanted):
+            self._end_null(loaded)
+            limits = {"memory_mb": 1024, "check_s": 86400.0, "time_s": 0.0}
+            start = self.host.start(_NULL | {"mode": loaded}, limits)
+            sandbox = DeviceSandbox(start, DeviceBuffers(self.device, wanted))
+            sandbox.wait_ready(_PATIENCE_S)
+            sandbox.gated = True
+            self._null_sandboxes[loaded] = sandbox
+        if sandbox.layout is not case.layout:
+            sandbox.stage("", case.layout, case.dims, case.slots)
+        return sandbox
+
+    def _end_null(self, loaded: str) -> None:
+        if sandbox := self._null_sandboxes.pop(loaded, None):
+            sandbox.close()

@@ -22,12 +22,18 @@ The next call is queued when the judge has the device back: a context with two w
 rest of its time slice, some 2 ms, and would delay the word of the previous call by as much. In this order the slice
 passes before the judge begins, outside of every clock.
 
+Work that is over only after the stream has ended hides in the context switch. So a few bytes of the outputs, at a place
+that the judge draws, are copied in the stream after the call, and must be what the judge finds afterwards: in each call
+of a check, and in one call of each timed batch. That copy, by a copy engine, makes a context with joined streams keep
+the device for its time slice, so such a call is not timed.
+
 Every wait of the judge has a deadline. A sandbox that fails while the judge's stream waits for its word is killed
 before the judge writes the word itself (the sandbox can write that memory while it lives), and the times that a sandbox
 reports are checked against the judge's clock call by call.
 """
 
 import contextlib
+import random
 import socket
 import time
 from dataclasses import dataclass
@@ -36,12 +42,12 @@ from typing import Any
 
 import torch
 
-from ksflow.evaluation.judge.cases import Layout
+from ksflow.evaluation.judge.buffers import Layout
 from ksflow.evaluation.judge.device import WORD, DeviceBuffers, DeviceStuck, copy
-from ksflow.evaluation.judge.failure import Failure
+from ksflow.evaluation.judge.failure import Failure, Overdue
 from ksflow.evaluation.judge.sandboxed import Sandbox, SandboxSpec
 from ksflow.evaluation.sandbox.runners.cpu import DONE, GO, NONCE
-from ksflow.evaluation.sandbox.runners.device import FIRST, FLAG, QUEUED, TIME
+from ksflow.evaluation.sandbox.runners.device import FIRST, FLAG, NO_SAMPLE, QUEUED, SAMPLE, SAMPLE_BYTES, TIME
 
 _LOOK_S = 0.002
 _PAUSE_S = 50e-6
@@ -51,6 +57,10 @@ _HOST_S = 0.5  # a queued call that is not done by then, with its process stoppe
 _TURN_S = 0.3e-3  # default time of a context switch, before a null call has measured it
 _QUIET_S, _AT_ONCE_S = 1.0, 0.25
 """Time to wait for other work on the device; time in which a sandbox's work ends after the sandbox."""
+_LATE = (
+    "its outputs changed after its stream had ended: what runs on another stream has to be over before later work on "
+    "the stream that the kernel is given (an event of the other stream, for which that one waits)"
+)
 _MARKS = 4  # the judge's events around a call: start, gate opened, device back, outputs copied
 _Staged = tuple[int, torch.Tensor, int]  # a slot, its contents, and the poison for its outputs
 
@@ -81,8 +91,7 @@ class DeviceSandbox(Sandbox):
         self.trusted = start.device.get("mode") in ("launch", "null")
         """Whether no code of the kernel runs on the host, so that its events can be trusted."""
         self.gated = False  # whether calls are queued before their inputs exist
-        self._waits = False
-        """Whether the kernel waits for the device inside its calls, so that a call is never queued whole."""
+        self._waits = False  # whether the kernel waits for the device inside its calls: no call is queued whole
         self._owed = b""  # the number of the call that is not known to be queued yet, or empty
         self._needs_host = False  # whether the kernel's queued calls end only while its process runs
         self.turn_s = _TURN_S  # seconds that its context takes to get the device once a gate is open
@@ -104,20 +113,28 @@ class DeviceSandbox(Sandbox):
         return self._outputs[slot]
 
     def forget(self) -> None:
-        """Free the copies of outputs."""
         self._outputs.clear()
 
     def go(self, slots: bytes, timeout_s: float) -> float:
         """Run a batch and return its seconds; see `run_batch`."""
-        return sum(call.bracket_us for call in self.run_batch(slots, timeout_s)) * 1e-6
+        return sum(call.bracket_us for call in self.run_batch(slots, timeout_s, timed=False)) * 1e-6
 
-    def run_batch(self, slots: bytes, timeout_s: float) -> list[DeviceCall]:
-        """Call the kernel on these slots, one after another. Raises Failure."""
+    def run_batch(self, slots: bytes, timeout_s: float, timed: bool = True) -> list[DeviceCall]:
+        """Call the kernel on these slots, one after another. Raises Failure.
+
+        The outputs of all calls are sampled; if `timed`, those of one call of several, whose times, which include the
+        sample, are replaced by those of the usual other call.
+        """
         deadline = time.monotonic() + timeout_s
+        chosen = random.randrange(len(slots)) if timed and len(slots) > 1 else -1
         try:
             with self.device.watchdog.step(timeout_s):
                 self._expect_silence()
-                calls = [self._call(*staged, deadline) for _, staged in zip(slots, self._staged, strict=True)]
+                staged = zip(slots, self._staged, strict=True)
+                calls = [self._call(*row, deadline, not timed or at == chosen) for at, (_, row) in enumerate(staged)]
+                if chosen >= 0:
+                    others = sorted((*calls[:chosen], *calls[chosen + 1 :]), key=lambda call: call.bracket_us)
+                    calls[chosen] = others[len(others) // 2]
                 self.pause()
                 if not self._quiet_soon():  # the next user has the device alone
                     raise self._busy()
@@ -152,12 +169,13 @@ class DeviceSandbox(Sandbox):
             pass
         return quiet
 
-    def _call(self, slot: int, packed: torch.Tensor, poison: int, deadline: float) -> DeviceCall:
+    def _call(self, slot: int, packed: torch.Tensor, poison: int, deadline: float, sampled: bool) -> DeviceCall:
         """Make one call, on inputs that appear once it is queued. Raises Failure, DeviceStuck."""
         self._numbered += 1
         self._destination(slot)
         self.device.settle()
-        nonce = self._say(GO, FIRST.pack(self._numbered) + bytes([slot]))
+        place = random.randrange(0, self.region(slot, out=True).numel() - SAMPLE_BYTES + 1, 8) if sampled else NO_SAMPLE
+        nonce = self._say(GO, FIRST.pack(self._numbered, place) + bytes([slot]))
         self.thaw()
         queued = self.gated and self._queued(nonce, deadline)
         gated, turn_s = queued and not self._needs_host, 0.0
@@ -182,6 +200,10 @@ class DeviceSandbox(Sandbox):
         start, opened, back, copied = self._marks
         elapsed = self.device.driver.elapsed_us
         bracket_us, own_work_us = elapsed(opened, back), elapsed(start, opened) + elapsed(back, copied)
+        if sampled:
+            written = self._outputs[slot][place : place + SAMPLE_BYTES].cpu().numpy().tobytes()
+            if self.buffers.gate[SAMPLE : SAMPLE + SAMPLE_BYTES] != written:
+                raise Failure("cheat", _LATE)
         return DeviceCall(bracket_us, own_work_us, _reported_us(report, bracket_us), gated, turn_s)
 
     def _stop(self) -> bool:
@@ -194,7 +216,7 @@ class DeviceSandbox(Sandbox):
         """Resume a stopped process when its context has had time to switch. Raises Failure."""
         while not self.device.driver.is_reached(self._marks[1]):
             if time.monotonic() > deadline:
-                raise Failure("timeout", "no answer in time")
+                raise Overdue
         end = time.perf_counter() + self.turn_s
         while time.perf_counter() < end:
             pass
@@ -277,7 +299,7 @@ class DeviceSandbox(Sandbox):
     def _watch(self, deadline: float) -> None:
         """Check that the sandbox is alive and sends only answers. Raises Failure."""
         if time.monotonic() > deadline:
-            raise Failure("timeout", "no answer in time")
+            raise Overdue
         peek = socket.MSG_PEEK | socket.MSG_DONTWAIT
         ready = dict(self._poller.poll(0))  # polled first: a sandbox that has ended has sent all of its messages
         with contextlib.suppress(BlockingIOError, ConnectionError):
@@ -288,7 +310,7 @@ class DeviceSandbox(Sandbox):
             elif not data.startswith(DONE):
                 self._answer(DONE, b"", deadline, spin_s=0)
             elif time.monotonic() + _LOOK_S > deadline:
-                raise Failure("timeout", "no answer in time")
+                raise Overdue
         self.log.drain()
         if self.supervisor.fileno() in ready and (message := self._handle_supervisor()):
             self._checked(message, b"", b"")

@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ksflow.errors import ConfigError, KsflowError
 from ksflow.evaluation import compilers
@@ -60,13 +59,10 @@ _LACKS = f"; it reads neither PYTHONPATH nor ~/.local: install it into a virtual
 _LANGUAGES = {"": ("python", "cpp"), EMULATED: ("python",)}
 """Languages by platform; any GPU: Python and all GPU languages."""
 _CORES = 2  # for the judge and its sandboxes
-_GRACE_S = 600.0
 _ATTEMPTS = 2  # requests to a judge that died, in all
 _OVERDUE = "the judge gave no answer in time: the machine or the problem's reference may hang"
-_KILLED = "killed by SIG"
 _ILLEGAL = re.compile(r"illegal.(?:memory access|address)|misaligned.address|launch.fail", re.IGNORECASE)
 """Matches a GPU driver's message about an access outside of the kernel's memory."""
-_CONTROLS = ("claims", "always")
 
 
 class LocalJudge(Evaluator):
@@ -75,13 +71,12 @@ class LocalJudge(Evaluator):
     devices: how many GPUs to use at once; None means all. control: time the incumbent against itself for `claims` of
     being faster only, or `always`. profile: on a GPU, read hardware counters of every accepted kernel; None means if
     they can be read. sanitize: on a GPU, run compute-sanitizer on kernels faster than the incumbent.
-    grace_s: time for the judge's own work, added to a problem's limits; drawing contents of a case that fills a device
-    may take half a minute.
     """
 
     profiles = True
     judge = fingerprint = ""
     shares_core = False  # whether the judge runs on one of the kernel's cores: tests of two cores on two cores
+    grace_s = 600.0  # for the judge's own work; drawing contents that fill a device may take half a minute
 
     def __init__(
         self,
@@ -90,10 +85,9 @@ class LocalJudge(Evaluator):
         control: str = "claims",
         profile: bool | None = False,
         sanitize: bool = True,
-        grace_s: float = _GRACE_S,
     ) -> None:
-        if control not in _CONTROLS:
-            raise ConfigError(f"evaluator.control={control}; valid: {', '.join(_CONTROLS)}")
+        if control not in ("claims", "always"):
+            raise ConfigError(f"evaluator.control={control}; valid: claims, always")
         if devices is not None and devices < 1:
             raise ConfigError("evaluator.devices must be at least 1, or null for all")
         self.level = probe().level
@@ -112,24 +106,22 @@ class LocalJudge(Evaluator):
         self._inspect = Inspector(profile, sanitize, platform(target))
         self._left: frozenset[int] = frozenset()
         self._measured: Target | None = None
-        self._grace_s = grace_s
         self.judge = f"local-{VERSION}"
-        self.fingerprint = f"{target.fingerprint}-{_compilers(target)}"
+        compiler = client.find() if target.kind == "cpu" else None
+        versions = compilers.versions(target).values() if target.kind == "gpu" else [compiler.name if compiler else ""]
+        self.fingerprint = f"{target.fingerprint}-{'-'.join(filter(None, versions)) or 'nocompiler'}"
 
     def __call__(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         """Evaluate a kernel. Never raises for a bad kernel; raises ConfigError if the machine lacks what it needs."""
         return self._judged(problem, kernel, versus, {})
 
     def measure(self, problem: Problem, kernel: Kernel) -> Evaluation:
-        """Evaluate a kernel, with small outputs in the evidence (`checked`, `outputs`).
-
-        The verdict of a right kernel is `untimed` for a problem without benchmarks; the evidence then also has
-        `errors`: of each output the largest absolute and the largest relative error.
-        """
+        """Evaluate a kernel, with small outputs in the evidence (`checked`, `outputs`) and `errors`: of each output the
+        largest absolute and the largest relative error. A problem without benchmarks is `untimed`."""
         return self._judged(problem, kernel, (), {"show": True, "only_right": not problem.benchmarks})
 
     def _judged(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...], options: Json) -> Evaluation:
-        if not problem.accepts_language(kernel.language) or kernel.language not in self.languages:
+        if not self._accepts(problem, kernel):
             return self._verdict(Verdict.MALFORMED, f"language {kernel.language} cannot be judged here")
         with self._slot() as slot:
             description = problem_request(problem, self._rated())
@@ -143,7 +135,7 @@ class LocalJudge(Evaluator):
             request = {
                 "op": "evaluate",
                 "problem": description,
-                "kernel": kernel_request(problem, kernel, built, self.target.cores),
+                "kernel": self._request(problem, kernel, built),
                 "against": others,
                 "control": self.control,
                 **options,
@@ -151,16 +143,17 @@ class LocalJudge(Evaluator):
             answer = self._ask(slot, problem, request)
             if answer["verdict"] == Verdict.IMPOSSIBLE and not self._stands(problem, answer["evidence"]):
                 answer = self._ask(slot, problem, {**request, "problem": problem_request(problem, self._rated())})
+            judged = AcceptedKernel(problem, kernel, built)
             with contextlib.suppress(KsflowError, OSError):  # the verdict does not depend on the hint
-                answer["reason"] += self._hint(slot, AcceptedKernel(problem, kernel, built), answer)
+                answer["reason"] += self._hint(slot, judged, answer)
             evidence = parse(Evidence, answer["evidence"])
             self._keep_off(slot, evidence.cores)
             if answer["verdict"] == Verdict.ACCEPT:
-                accepted = AcceptedKernel(problem, kernel, built)
-                findings = self._inspect(accepted, evidence.claim, slot.environment, answer.get("device_uuid", ""))
+                findings = self._inspect(judged, evidence.claim, slot.environment, answer["device_uuid"])
                 evidence = replace(evidence, profile=findings.profile, sanitizer=findings.sanitizer)
-                if findings.doubt:
-                    evidence = _unranked(evidence, findings.doubt)
+                if why := findings.doubt:
+                    claim = evidence.claim and replace(evidence.claim, faster=False, ranked=False, why=why)
+                    evidence = replace(evidence, unranked=evidence.unranked or why, claim=claim)
                 if findings.fault:
                     answer = {"verdict": Verdict.INCORRECT, "reason": findings.fault, "timings": []}
         evidence = replace(
@@ -173,6 +166,12 @@ class LocalJudge(Evaluator):
             failed_rivals={**evidence.failed_rivals, **failed},
         )
         return self._evaluation(problem, answer, evidence)
+
+    def _accepts(self, problem: Problem, kernel: Kernel) -> bool:
+        return problem.accepts_language(kernel.language) and kernel.language in self.languages
+
+    def _request(self, problem: Problem, kernel: Kernel, built: BuildResult) -> Json:
+        return kernel_request(problem, kernel, built, self.target.cores)
 
     def _hint(self, slot: JudgeSlot, judged: AcceptedKernel, answer: Json) -> str:
         """Return a possible cause of a wrong output or a crash, for the kernel's author; "" if none is known."""
@@ -187,17 +186,16 @@ class LocalJudge(Evaluator):
         if verdict == Verdict.INCORRECT or at not in {case.name for case in (*problem.tests, *problem.benchmarks)}:
             return ""
         if self.target.kind == "gpu" and _ILLEGAL.search(answer["reason"]):
-            location = self._inspect.crash(judged, at, slot.environment, answer.get("device_uuid", ""))
-            return f" in {location}" if location else ""
-        if kernel.language != "cpp" or _KILLED not in answer["reason"]:
+            location = self._inspect.crash(judged, at, slot.environment, answer["device_uuid"])
+        elif kernel.language == "cpp" and "killed by SIG" in answer["reason"]:
+            with tempfile.TemporaryDirectory(prefix="ksflow-crash-") as folder:
+                inputs = Path(folder, "inputs.bin")
+                request = {"op": "contents", "problem": problem_request(problem, self._rated())}
+                contents = self._ask(slot, problem, {**request, "case": at, "into": str(inputs)})
+                known = "pieces" in contents
+                location = sanitized.locate_crash(problem, kernel, self.target, contents, inputs) if known else ""
+        else:
             return ""
-        with tempfile.TemporaryDirectory(prefix="ksflow-crash-") as folder:
-            inputs = Path(folder, "inputs.bin")
-            request = {"op": "contents", "problem": problem_request(problem, self._rated())}
-            contents = self._ask(slot, problem, {**request, "case": at, "into": str(inputs)})
-            location = (
-                sanitized.locate_crash(problem, kernel, self.target, contents, inputs) if "pieces" in contents else ""
-            )
         return f" in {location}" if location else ""
 
     def _rated(self, again: bool = False) -> Target:
@@ -230,7 +228,7 @@ class LocalJudge(Evaluator):
             request = {
                 "op": "evaluate",
                 "problem": problem_request(problem, self._rated()),
-                "kernel": {**kernel_request(problem, kernel, built, self.target.cores), "interpret": interpret or {}},
+                "kernel": {**self._request(problem, kernel, built), "interpret": interpret or {}},
                 "against": [],
                 "only_right": True,
                 "show": show,
@@ -245,15 +243,14 @@ class LocalJudge(Evaluator):
 
     def prepare(self, problem: Problem, kernel: Kernel) -> None:
         """Compile a kernel ahead of its evaluation, if that disturbs no timing; the result is cached."""
-        if problem.accepts_language(kernel.language) and kernel.language in self.languages:
+        if self._accepts(problem, kernel):
             compilers.require(kernel.language)
             if self.overlap:
                 self._build(problem, kernel)
 
     def code(self, problem: Problem, kernel: Kernel) -> str:
         """Return a digest of the code that the sandbox would load; empty if that is the source."""
-        here = problem.accepts_language(kernel.language) and kernel.language in self.languages
-        return _code(kernel, self._build(problem, kernel)) if here else ""
+        return _code(kernel, self._build(problem, kernel)) if self._accepts(problem, kernel) else ""
 
     def admit(self, problem: Problem) -> Iterator[tuple[str, bool, str]]:
         """Yield (name, ok, detail) of each check of whether the problem can be judged: probes, seeds, solutions."""
@@ -281,18 +278,17 @@ class LocalJudge(Evaluator):
         finally:
             self._free.put(slot)
 
-    def _keep_off(self, slot: JudgeSlot, cores: dict[str, Any]) -> None:
+    def _keep_off(self, slot: JudgeSlot, cores: Json) -> None:
         """Move this process to other cores than those of the judge, if there are any."""
         sat = frozenset((*cores.get("judge", ()), *kernel_cores(cores)))
         if len(self._slots) == 1 and sat != self._left:
             core_pinning.move_off_cores(sat, (slot.judge.pid, client.SHARED_SERVER.pid))
             self._left = sat
 
-    def _ask(self, slot: JudgeSlot, problem: Problem, request: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, slot: JudgeSlot, problem: Problem, request: Json) -> Json:
         """Return the judge's answer. A judge that died or hangs is restarted; after two failures: `harness-error`."""
-        timeout = _ask_s(problem, self._grace_s)
-        reason = ""
-        evidence: dict[str, Any] = {}
+        timeout = _ask_s(problem, self.grace_s)
+        fault: Json = {}
         for _ in range(_ATTEMPTS):
             try:
                 slot.ensure_running()
@@ -302,15 +298,15 @@ class LocalJudge(Evaluator):
                 last = words.strip().rpartition("\n")[2]
                 hint = _LACKS if last.startswith("ModuleNotFoundError") else ""
                 died = f"the judge died: {last or cause}{hint}"
-                reason, evidence = f"{_OVERDUE} ({timeout:g} s)" if cause == LATE else died, {"log": words}
+                fault = {"reason": f"{_OVERDUE} ({timeout:g} s)" if cause == LATE else died, "evidence": {"log": words}}
                 continue
             nonsense = _nonsense(answer)
             if answer.get("verdict") != Verdict.HARNESS and not nonsense:
                 return answer
-            reason, evidence = (nonsense, {}) if nonsense else (answer["reason"], answer["evidence"])
+            fault = {"reason": nonsense, "evidence": {}} if nonsense else answer
             slot.judge.restart()  # a new process may work where this one does not
-        evidence = {**evidence, "attempts": _ATTEMPTS}
-        return {"verdict": "harness-error", "reason": reason, "timings": [], "evidence": evidence}
+        evidence = {**fault["evidence"], "attempts": _ATTEMPTS}
+        return {"verdict": "harness-error", "reason": fault["reason"], "timings": [], "evidence": evidence}
 
     def _build(self, problem: Problem, kernel: Kernel) -> BuildResult:
         if LANGUAGES[kernel.language].compiler in ("", "traced"):  # compiled at run time
@@ -324,17 +320,11 @@ class LocalJudge(Evaluator):
             wrong = "" if named else f"{signature.ENTRY} cannot be called: define it as {problem.signature}"
         return replace(built, reason=f"{next(iter(kernel.files))}: {wrong}") if wrong else built
 
-    def _others(
-        self, problem: Problem, versus: Sequence[Trial]
-    ) -> tuple[list[dict[str, Any]], dict[str, str], dict[str, str]]:
-        """Return the rivals' requests to the judge; rivals left out, with reasons; those left out by their own
-        fault."""
-        others: list[dict[str, Any]] = []
-        skipped, failed = dict[str, str](), dict[str, str]()
+    def _others(self, problem: Problem, versus: Sequence[Trial]) -> tuple[list[Json], dict[str, str], dict[str, str]]:
+        """Return the rivals' requests, the rivals left out with reasons, and those left out by their own fault."""
+        others, skipped, failed = list[Json](), dict[str, str](), dict[str, str]()
         for trial in versus:
-            if trial.kernel is None:
-                skipped[trial.id] = "has no kernel"
-                continue
+            assert trial.kernel is not None  # rivals were accepted
             built = self._build(problem, trial.kernel)
             if built.reason:
                 skipped[trial.id] = built.reason
@@ -343,19 +333,16 @@ class LocalJudge(Evaluator):
             known = trial.evaluation
             comparable = known and (known.judge, known.target) == (self.judge, self.fingerprint)
             us = {timing.case: timing.us for timing in known.timings} if known and comparable else {}
-            described = kernel_request(problem, trial.kernel, built, self.target.cores)
-            others.append({**described, "id": trial.id, "us": us})
+            others.append({**self._request(problem, trial.kernel, built), "id": trial.id, "us": us})
         return others, skipped, failed
 
-    def _evaluation(self, problem: Problem, answer: dict[str, Any], evidence: Evidence) -> Evaluation:
+    def _evaluation(self, problem: Problem, answer: Json, evidence: Evidence) -> Evaluation:
         verdict = Verdict(answer["verdict"])
         if verdict is not Verdict.ACCEPT:
             return self._verdict(verdict, answer["reason"], evidence)
-        timings = _timings(answer)
-        score = problem.aggregate(timing.us for timing in timings)
-        chip = evidence.device or self.target.chip
+        timings, chip = _timings(answer), evidence.device or self.target.chip
         evidence = replace(evidence, device=chip, roofline=roofline(problem, self._rated(), timings))
-        return self._verdict(verdict, "", evidence, timings, round(score, 3))
+        return self._verdict(verdict, "", evidence, timings, round(problem.aggregate(each.us for each in timings), 3))
 
     def _verdict(
         self,
@@ -376,11 +363,6 @@ def require_isolation(floor: str, level: str, prefix: str = "") -> None:
         raise ConfigError(f"{prefix}isolation_floor={floor}, but sandboxes reach only {level} here; lower it")
 
 
-def _unranked(evidence: Evidence, why: str) -> Evidence:
-    claim = evidence.claim and replace(evidence.claim, faster=False, ranked=False, why=why)
-    return replace(evidence, unranked=evidence.unranked or why, claim=claim)
-
-
 def _code(kernel: Kernel, built: BuildResult) -> str:
     """Return a digest of the compiled code, constants, launches with arguments, and calling mode."""
     if built.reason or not built.artefact:
@@ -395,7 +377,6 @@ def _timings(answer: Json) -> tuple[Timing, ...]:
 
 
 def _nonsense(answer: Json) -> str:
-    """Return why an answer cannot be parsed as an evaluation, or ""."""
     try:
         if "evidence" in answer:
             if wrong := next(misfits(parse(Evidence, answer["evidence"])), ""):
@@ -407,18 +388,11 @@ def _nonsense(answer: Json) -> str:
 
 
 def _ask_s(problem: Problem, grace_s: float) -> float:
-    limits = problem.limits
-    return limits.check_s * 2 + limits.time_s * 4 + grace_s
+    return problem.limits.check_s * 2 + problem.limits.time_s * 4 + grace_s
 
 
 def longest_s(problem: Problem, rivals: int) -> float:
     """Return the longest time in seconds that an evaluation can take, with compilation, a second attempt and waiting
     for the device."""
-    return problem.limits.compile_s * (rivals + 1) + _ATTEMPTS * _ask_s(problem, _GRACE_S) + 2 * device_lock.PATIENCE_S
-
-
-def _compilers(target: Target) -> str:
-    if target.kind == "cpu":
-        compiler = client.find()
-        return compiler.name if compiler else "nocompiler"
-    return "-".join(filter(None, compilers.versions(target).values())) or "nocompiler"
+    asked_s = _ATTEMPTS * _ask_s(problem, LocalJudge.grace_s)
+    return problem.limits.compile_s * (rivals + 1) + asked_s + 2 * device_lock.PATIENCE_S

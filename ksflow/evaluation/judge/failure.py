@@ -53,19 +53,20 @@ class Log:
         self.reader, self.writer = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.reader, False)
         self.head, self.tail, self.total = b"", b"", 0
-        self._sealed = False
+        self.sealed = False
 
     def seal(self) -> None:
         """Discard all further output."""
-        self.drain()
-        self._sealed = True
+        if not self.sealed:
+            self.drain()
+            self.sealed = True
 
     def drain(self) -> None:
         """Read the available output."""
         with contextlib.suppress(BlockingIOError):
             for _ in range(_DRAINS):
                 chunk = os.read(self.reader, 1 << 16)
-                if self._sealed and chunk:
+                if self.sealed and chunk:
                     continue
                 self.total += len(chunk)
                 missing = _LOG_PART - len(self.head)

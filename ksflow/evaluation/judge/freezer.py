@@ -17,14 +17,12 @@ _RESTING = b"TtZX"  # states in /proc/PID/stat: stopped, traced, dead
 class GroupFreezer:
     """Freezes by the cgroup of a folder. Raises OSError if that is gone."""
 
-    how = "control group"
-
     def __init__(self, folder: Path) -> None:
         self._order = os.open(folder / "cgroup.freeze", os.O_WRONLY | os.O_CLOEXEC)
         self._state = os.open(folder / "cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
 
     def stop(self) -> None:
-        """Request the freeze; `stopped` tells when it is complete."""
+        """Request the freeze; `is_stopped` tells when it is complete."""
         os.pwrite(self._order, b"1", 0)
 
     def is_stopped(self) -> bool:
@@ -42,8 +40,6 @@ class GroupFreezer:
 
 class SignalFreezer:
     """Freezes by signals to a process, with the methods of `GroupFreezer`. Raises OSError if the process is gone."""
-
-    how = "signals"
 
     def __init__(self, pid: int) -> None:
         self._process = os.pidfd_open(pid)

@@ -1,10 +1,9 @@
 """Clocks, power and temperature of a GPU, read from its driver; reports if they are unreadable.
 
 NVIDIA's management library is called through ctypes. The kernel's amdgpu driver uses sysfs (gpu/amdgpu/thermal in its
-documentation): clocks in Hz, power in microwatts, temperatures in millidegrees. Causes of throttling of an AMD GPU are
-in the table `gpu_metrics`, whose versions are in the driver's kgd_pp_interface.h: 1.3 (MI200 and gaming cards) has
-bits, 1.6 to 1.8 (MI300 on) count how long each cause held, so that a reading covers the time since the one before.
-Other versions are not read.
+documentation): clocks in Hz, power in microwatts, temperatures in millidegrees. Its table `gpu_metrics` counts how long
+each cause of throttling held, so that a reading covers the time since the one before: versions 1.6 to 1.8 (MI300 on),
+of which the driver's kgd_pp_interface.h has the layout. Other versions are not read.
 """
 
 import contextlib
@@ -27,8 +26,6 @@ _NVIDIA_REASONS = {
     0x80: "power brake",
 }
 _DEVICES = Path("/sys/bus/pci/devices")
-_BITS = 112  # offset of the bits in version 1.3, and the cause of each sixteen of them
-_BIT_CAUSES = ("power cap", "current", "temperature", "other")
 _COUNTS = {(1, 6): 36, (1, 7): 44, (1, 8): 44}  # version -> offset of the five counts
 _COUNT_CAUSES = ("hardware temperature", "power cap", "temperature", "regulator temperature", "memory temperature")
 
@@ -53,8 +50,7 @@ class Nvml:
                 self._library = library
 
     def read(self) -> dict[str, Any]:
-        """Return MHz, watts, degrees Celsius and causes of throttling, without those that the device does not
-        report."""
+        """Return MHz, watts, degrees Celsius and causes of throttling, as far as the device reports them."""
         if self._library is None:
             return _UNREADABLE
         reasons = self._number("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong())
@@ -93,7 +89,7 @@ class Amdgpu:
     def __init__(self, address: str, devices: Path = _DEVICES) -> None:
         self._device = devices / address.lower()
         self._monitor = next(iter(sorted(self._device.glob("hwmon/hwmon*"))), self._device)
-        self._counts = self._metrics()[1]
+        self._counts = self._read_counts()
 
     def read(self) -> dict[str, Any]:
         """Return MHz, watts, degrees Celsius (of the hottest sensor) and causes of throttling, if reported."""
@@ -118,18 +114,14 @@ class Amdgpu:
         return max(values, default=None)
 
     def _throttled(self) -> list[str] | None:
-        bits, counts = self._metrics()
-        if counts:
-            before, self._counts = self._counts or counts, counts
-            return [cause for cause, old, new in zip(_COUNT_CAUSES, before, counts, strict=True) if new != old]
-        return None if bits is None else [cause for n, cause in enumerate(_BIT_CAUSES) if bits >> 16 * n & 0xFFFF]
+        if not (counts := self._read_counts()):
+            return None
+        before, self._counts = self._counts or counts, counts
+        return [cause for cause, old, new in zip(_COUNT_CAUSES, before, counts, strict=True) if new != old]
 
-    def _metrics(self) -> tuple[int | None, tuple[int, ...]]:
+    def _read_counts(self) -> tuple[int, ...]:
         try:
             table = (self._device / "gpu_metrics").read_bytes()
-            form: tuple[int, int] = struct.unpack_from("<2xBB", table)
-            if form == (1, 3):
-                return int(struct.unpack_from("<Q", table, _BITS)[0]), ()
-            return None, struct.unpack_from("<5I", table, _COUNTS[form]) if form in _COUNTS else ()
-        except (OSError, struct.error):
-            return None, ()
+            return struct.unpack_from("<5I", table, _COUNTS[struct.unpack_from("<2xBB", table)])
+        except (OSError, struct.error, KeyError):
+            return ()

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ksflow.evaluation.judge.buffers import Buffers, BufferSizes
-from ksflow.evaluation.judge.cases import Entry, Layout, Reference
+from ksflow.evaluation.judge.buffers import Buffers, BufferSizes, Layout
+from ksflow.evaluation.judge.cases import Entry, Reference
 from ksflow.evaluation.judge.contents import ContentKind
 
 _FEWEST, _MOST = 2, 1024
@@ -64,7 +64,7 @@ class CasePool:
         self._count = 0
         self.shown = 0  # contents shown in the current judgement
         self.memory = memory  # bytes of contents to keep; 0 for a case that is not timed
-        self._reference = reference
+        self.reference = reference
         self._limits = limits
         self.layout: Layout
         self._public: Entry | None = None
@@ -102,26 +102,24 @@ class CasePool:
         return self._public or self._make_public()
 
     def _make_public(self) -> Entry:
-        self.layout, entry = self._reference.entry(self.case, self.case["seed"])
+        self.layout, entry = self.reference.entry(self.case, self.case["seed"])
         entry.secret = False
         return entry
 
     def _make(self) -> Entry:
         sampled = self.timed and self._count and secrets.randbelow(_FULL_EVERY) and not self.large
         options = {"most": _SAMPLED} if sampled else {}
-        self.layout, entry = self._reference.entry(self.case, **options, kinds=self._kinds())
+        self.layout, entry = self.reference.entry(self.case, **options, kinds=self._kinds())
         self._count += 1
         return entry
 
     def _kinds(self) -> Sequence[ContentKind]:
         """Return the structures for the next contents: of a test in turn, of timed calls now and then."""
         if not self.timed:
-            return (
-                self.kinds[self._count % (len(self.kinds) + 1) - 1 :][:1] if self._count % (len(self.kinds) + 1) else ()
-            )
+            return [(), *((kind,) for kind in self.kinds)][self._count % (len(self.kinds) + 1)]
         if not self._count or self.large or secrets.randbelow(_STRUCTURED_EVERY):
             return ()
-        return [kind for kind in self._reference.kinds() if kind.timed]
+        return [kind for kind in self.reference.kinds() if kind.timed]
 
     def secret_entries(self) -> list[Entry]:
         """Return secret contents of a test: drawn ones, and one of each structure used on this test."""
@@ -142,12 +140,10 @@ class CasePool:
             self.shown += 1
             entry = self.entries.pop() if self.entries else self._make()
             answer_bytes = sum(piece.bytes for piece in self.layout.outputs)
-            if self._limits.lasts and self.timed and answer_bytes >= _UNSAID and self._fits(entry):
+            fits = sum(each.nbytes for each in (*self._seen, entry)) <= self.memory
+            if self._limits.lasts and self.timed and answer_bytes >= _UNSAID and fits:
                 self._seen.append(entry)
             yield entry
-
-    def _fits(self, entry: Entry) -> bool:
-        return sum(each.nbytes for each in (*self._seen, entry)) <= self.memory
 
     def settle(self) -> None:
         """End a judgement: keep as many ready for the next one as it took, or half of the previous target."""
@@ -205,7 +201,6 @@ class InputPool:
 
 
 def buffer_sizes(cases: list[CasePool]) -> BufferSizes:
-    """Return the memory for the largest of these cases."""
     inputs = max(case.layout.input_bytes * case.slots for case in cases)
     outputs = max(case.layout.output_bytes * case.slots for case in cases)
     return BufferSizes(inputs, outputs)

@@ -13,9 +13,8 @@ import platform
 import sys
 import tempfile
 import time
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from ksflow import home
 from ksflow.errors import ConfigError
@@ -25,7 +24,7 @@ from ksflow.evaluation.processes.deadline import locked_within
 from ksflow.evaluation.processes.server_process import ALL_CORES
 from ksflow.evaluation.sandbox.confine import PROCESSES
 from ksflow.kernels.hardware import cpu
-from ksflow.records import Json, Target, digest
+from ksflow.records import Json, Target, digest, parse
 
 try:
     from ksflow.notes import probes
@@ -47,7 +46,8 @@ _ABOVE = 1.25  # limit of the best rate, as a multiple of the second best
 _TURN_S = 60.0  # wait for another process' measurement
 
 
-class _Measurement(NamedTuple):
+@dataclass(frozen=True)
+class _Measurement:
     """Time of a measurement, and its rates by their names in `Target.measured`."""
 
     when: float
@@ -73,7 +73,7 @@ def with_measured_rates(target: Target, again: bool = False) -> Target:
                 rows = (_Measurement(time.time(), _measure(target)) for _ in range(2 if again else 1))
                 known = [*known, *(row for row in rows if row.rates)][-_KEPT:]
                 if known:
-                    home.write(file, json.dumps([row._asdict() for row in known]))
+                    home.write(file, json.dumps([asdict(row) for row in known]))
     return replace(target, measured=_believed(known, target))
 
 
@@ -98,12 +98,8 @@ def _machine(target: Target) -> str:
 
 def _read(file: Path) -> list[_Measurement]:
     try:
-        rows = json.loads(file.read_text(encoding="utf-8"))
-        return [
-            _Measurement(float(row["when"]), {str(key): float(rate) for key, rate in row["rates"].items()})
-            for row in rows
-        ]
-    except (OSError, ValueError, AttributeError, TypeError, KeyError):
+        return [*parse(tuple[_Measurement, ...], json.loads(file.read_text(encoding="utf-8")))]
+    except (OSError, ValueError, TypeError):
         return []
 
 
@@ -124,14 +120,18 @@ def _measure(target: Target) -> dict[str, float]:
         times = _run(shots, {f"{able[key].name}.so": built[key] for key in able}, target.cores)
     except ConfigError:
         return {}
-    rates = {key: _rate(able[key if key in able else "bytes"], shots[key], us) for key, us in times.items()}
-    rates |= {key: rate * target.cores for key, rate in rates.items() if key != "hz"}
-    return _complete({key: rate for key, rate in rates.items() if math.isfinite(rate) and rate > 0}, target)
+    rates = {}
+    for key, us in times.items():
+        figure = next(iter(able[key if key in able else "bytes"].figures.values()))
+        names = {name: value for name, value in shots[key].items() if isinstance(value, int | float)}
+        rate = _UNIT * figure.calculated({**names, "us": us}) * (1 if key == "hz" else target.cores)
+        if math.isfinite(rate) and rate > 0:
+            rates[key] = rate
+    return _complete(rates, target)
 
 
 def _shots(able: "dict[str, probes.Probe]", cores: int) -> dict[str, Json]:
-    """Return the arguments of each call: a probe's own case, or a core's share of a working set that surely fits a
-    level of memory."""
+    """Return the arguments of each call: a probe's own case, or a core's share of a working set."""
     shots = {}
     for key, probe in able.items():
         if key != "bytes":
@@ -153,26 +153,15 @@ def _run(shots: dict[str, Json], libraries: dict[str, str], cores: int) -> Json:
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder, "made.json")
         command = [sys.executable, "-I", "-S", script.name]
-        request = box_request(command, files, result, _LIMIT_S, _MEMORY_MB, copies=libraries, kind="json", **_on(cores))
+        several: Json = {}
+        if cores > 1:
+            choice = core_choice.choose(core_choice.read(map(int, ALL_CORES.split())), cores)
+            several = {"processes": PROCESSES + cores, "cpu_s": int(_LIMIT_S * cores)}
+            several |= {"cores": [*choice.box]} if choice else {}
+        request = box_request(command, files, result, _LIMIT_S, _MEMORY_MB, copies=libraries, kind="json", **several)
         answer = SHARED_SERVER.ask(request, _LIMIT_S)
         times = json.loads(result.read_text(encoding="utf-8")) if answer["words"].get("exit") == "0" else {}
     return {key: us for key, us in times.items() if key in shots and isinstance(us, int | float) and us > 0}
-
-
-def _on(cores: int) -> Json:
-    """Return what a sandbox for several cores has beside the rest: the cores on which kernels run, if there are enough,
-    and the threads and CPU time for them."""
-    if cores == 1:
-        return {}
-    choice = core_choice.choose(core_choice.read(map(int, ALL_CORES.split())), cores)
-    pinned = {"cores": [*choice.box]} if choice else {}
-    return {**pinned, "processes": PROCESSES + cores, "cpu_s": int(_LIMIT_S * cores)}
-
-
-def _rate(probe: "probes.Probe", shot: Json, us: float) -> float:
-    figure = next(iter(probe.figures.values()))
-    names = {name: value for name, value in shot.items() if isinstance(value, int | float)}
-    return _UNIT * figure.calculated({**names, "us": us})
 
 
 def _complete(rates: dict[str, float], target: Target) -> dict[str, float]:

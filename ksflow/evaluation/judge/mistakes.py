@@ -7,18 +7,15 @@ meets all of them. A kind is killed when it is killed for each output or input.
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from ksflow.errors import catch_foreign
-from ksflow.evaluation.judge.cases import Tensors
-from ksflow.evaluation.judge.mutants import Right, answer_with, digits, left, twice
+from ksflow.evaluation.judge.buffers import Tensors
+from ksflow.evaluation.judge.mutants import Change, Right, WrongAnswer, digits, left, twice
 from ksflow.evaluation.judge.shortcuts import differs, of_rank
 from ksflow.evaluation.judge.tolerance import parts, rms
-from ksflow.evaluation.sandbox.runners.pytree import replace_tensors
-
-Change = Callable[[torch.Tensor], torch.Tensor]
 
 _TILE, _RANK = 16, 8
 _TELLING = 64  # multiple of the reference's own error that a mistake must make in some element
@@ -39,21 +36,10 @@ def _every(step: int) -> Change:
     return lambda x: x[..., torch.arange(x.shape[-1], device=x.device) // step * step]
 
 
-def _read_as_transposed(x: torch.Tensor) -> torch.Tensor:
-    return x.mT.reshape(x.shape) if x.ndim > 1 else x
-
-
-def _one(value: float) -> Change:
-    def change(x: torch.Tensor) -> torch.Tensor:
-        flat = x.flatten().clone()
-        flat[flat.numel() // 2] = value
-        return flat.view(x.shape)
-
-    return change
-
-
-def _precision(kept: int, cut: bool = False) -> Change:
-    return lambda x: digits(x, kept, cut)
+def _with_one(x: torch.Tensor, value: float) -> torch.Tensor:
+    flat = x.flatten().clone()
+    flat[flat.numel() // 2] = value
+    return flat.view(x.shape)
 
 
 _ANY: dict[str, Change] = {
@@ -72,7 +58,7 @@ _ANY: dict[str, Change] = {
     "off by one tile": lambda x: x.roll(_TILE, -1),
     "backwards": lambda x: x.flip(-1),
     "transposed": lambda x: x.mT if x.ndim > 1 and x.shape[-1] == x.shape[-2] else x,
-    "rows and columns confused": _read_as_transposed,
+    "rows and columns confused": lambda x: x.mT.reshape(x.shape) if x.ndim > 1 else x,
     "without signs": torch.abs,
     "negated": torch.neg,
     "a scale of two missing": lambda x: x / 2,
@@ -82,9 +68,9 @@ _OUTPUT: dict[str, Change] = {
     "added up twice": lambda x: x * 2,
     "2 % too large": lambda x: x * 1.02,
     "2 % of its size too large": lambda x: x + 0.02 * rms(x),
-    "one wrong element": lambda x: _one(float(x.flatten()[0] + rms(x) + 1))(x),
-    "one NaN": _one(torch.nan),
-    "one infinity": _one(torch.inf),
+    "one wrong element": lambda x: _with_one(x, float(x.flatten()[0] + rms(x) + 1)),
+    "one NaN": partial(_with_one, value=torch.nan),
+    "one infinity": partial(_with_one, value=torch.inf),
     "the last tile never written": lambda x: _set(x, -_TILE, torch.nan),
     "cut off at two standard deviations": lambda x: x.clamp(
         x.mean() - 2 * x.std(correction=0), x.mean() + 2 * x.std(correction=0)
@@ -94,63 +80,65 @@ _OUTPUT: dict[str, Change] = {
     "of a low rank": of_rank(_RANK),
 }
 _LOWER: dict[str, tuple[Change, int]] = {
-    "rounded to TF32": (_precision(_TF32), _TF32),
-    "cut to TF32": (_precision(_TF32, cut=True), _TF32),
+    "rounded to TF32": (partial(digits, kept=_TF32), _TF32),
+    "cut to TF32": (partial(digits, kept=_TF32, cut=True), _TF32),
     "rounded to fp16": (lambda x: x.clamp(-65504, 65504).half().to(x.dtype), _TF32),
-    "rounded to bf16": (_precision(_BF16), _BF16),
-    "cut to bf16": (_precision(_BF16, cut=True), _BF16),
-    "rounded to fp8": (_precision(_FP8), _FP8),
+    "rounded to bf16": (partial(digits, kept=_BF16), _BF16),
+    "cut to bf16": (partial(digits, kept=_BF16, cut=True), _BF16),
+    "rounded to fp8": (partial(digits, kept=_FP8), _FP8),
 }  # the rounding, and the mantissa bits left
 
 
-@dataclass(frozen=True)
-class Mistake:
-    """One kind of mistake at one place. `answer` may raise whatever the reference does."""
-
-    kind: str
-    what: str
-    answer: Callable[[Right], Tensors]
-
-
-def mistakes(right: Right, names: list[str]) -> Iterator[Mistake]:
-    """Yield all mistakes for a case with such contents. names: of the inputs."""
-    count = len(right.data) - len(right.outputs)
+def mistakes(right: Right) -> Iterator[WrongAnswer]:
+    """Yield all mistakes for a case with such contents."""
     for index, out in enumerate(right.outputs):
         where = f" (output {index})" if len(right.outputs) > 1 else ""
         if not out.ndim or not _changeable(out):
             continue
         for name, change in (_ANY | _OUTPUT | _precisions(out, min(right.digits, _own(out)))).items():
-            yield Mistake(f"outputs: {name}", f"outputs {name}{where}", _on_output(index, change))
-    yield from _of_whole(right, count)
-    for index, tensor in enumerate(right.data[:count]):
+            kind, what = f"outputs: {name}", f"outputs {name}{where}"
+            yield WrongAnswer.of_output(kind, what, index, partial(_wide, change))
+    yield from _of_whole(right)
+    for index, tensor in enumerate(right.inputs):
         if not tensor.ndim or not _changeable(tensor) or tensor.numel() < 2:
             continue
-        lower = _precisions(tensor, min(right.digits, _own(tensor))) if count > 1 else {}
+        lower = _precisions(tensor, min(right.digits, _own(tensor))) if len(right.inputs) > 1 else {}
         for name, change in (_ANY | lower).items():
-            label = names[index] if len(names) == count else f"input {index}"
-            yield Mistake(f"an input: {name}", f"{label}: {name}", _on_input(index, change))
+            kind, what = f"an input: {name}", f"{right.name(index)}: {name}"
+            yield WrongAnswer.of_input(kind, what, index, partial(_wide, change))
 
 
-def _of_whole(right: Right, count: int) -> Iterator[Mistake]:
-    yield Mistake("the answer to other inputs", "the answer to other inputs", lambda now: now.run(now.other))
-    yield Mistake("added to an earlier answer", "outputs added to an earlier answer", _stale(lambda x, old: x + old))
-    tail = _stale(lambda x, old: torch.cat((x.flatten()[: -(-x.numel() // 2)], old.flatten()[-(-x.numel() // 2) :])))
-    yield Mistake("half of an earlier answer", "half of the outputs are an earlier answer's", tail)
+def _of_whole(right: Right) -> Iterator[WrongAnswer]:
+    def stale(joined: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], now: Right) -> Tensors:
+        pairs = zip(now.outputs, now.run(now.other), strict=True)
+        return tuple(joined(new.float(), old.float()).view(new.shape).to(new.dtype) for new, old in pairs)
+
+    def half(new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+        middle = -(-new.numel() // 2)
+        return torch.cat((new.flatten()[:middle], old.flatten()[middle:]))
+
+    def all_inputs(places: list[int], change: Change, now: Right) -> Tensors:
+        return now.rerun({at: _wide(change, now.data[at]) for at in places})
+
+    yield WrongAnswer("the answer to other inputs", "the answer to other inputs", lambda now: now.run(now.other))
+    yield WrongAnswer("added to an earlier answer", "outputs added to an earlier answer", partial(stale, torch.add))
+    yield WrongAnswer("half of an earlier answer", "half of the outputs are an earlier answer's", partial(stale, half))
     if right.inout:
         unchanged = "an argument is left as it was"
-        yield Mistake("changed in place: not at all", unchanged, lambda now: (*left(now), now.outputs)[0])
-        yield Mistake("changed in place: twice", "arguments are changed twice", twice)
-    shapes = [(place, one) for place, one in enumerate(right.data[:count]) if one.shape == right.outputs[0].shape]
-    for place, one in shapes:
-        if one.dtype == right.outputs[0].dtype:
-            yield Mistake("an input copied", "an input is copied", _copied(place))
+        yield WrongAnswer("changed in place: not at all", unchanged, lambda now: (*left(now), now.outputs)[0])
+        yield WrongAnswer("changed in place: twice", "arguments are changed twice", twice)
+    first = right.outputs[0]
+    for place, one in enumerate(right.inputs):
+        if one.shape == first.shape and one.dtype == first.dtype:
+            copied = partial(lambda place, now: now.but_for(0, now.data[place]), place)
+            yield WrongAnswer("an input copied", "an input is copied", copied)
     for name, (change, kept) in _LOWER.items():
-        wide = [at for at, one in enumerate(right.data[:count]) if _changeable(one) and _own(one) > kept]
+        wide = [at for at, one in enumerate(right.inputs) if _changeable(one) and _own(one) > kept]
         if wide and kept < right.digits:
-            yield Mistake(f"all inputs: {name}", f"all inputs {name}", _on_inputs(wide, change))
+            yield WrongAnswer(f"all inputs: {name}", f"all inputs {name}", partial(all_inputs, wide, change))
 
 
-def score(rights: Iterable[Right], names: list[str], accepts: Callable[[Right, Tensors], bool], seconds: float) -> str:
+def score(rights: Iterable[Right], accepts: Callable[[Right, Tensors], bool], seconds: float) -> str:
     """Return how many kinds of mistakes are killed, and which survive, in words. rights: drawn contents, then
     structured ones, which are used while some mistake survives."""
     end = time.monotonic() + seconds
@@ -158,7 +146,7 @@ def score(rights: Iterable[Right], names: list[str], accepts: Callable[[Right, T
     seen: set[tuple[str, str]] = set()
     late = False
     for right in rights:
-        for mistake in mistakes(right, names):
+        for mistake in mistakes(right):
             key = (mistake.kind, mistake.what)
             done = key not in alive and (key in seen or right.structured)
             if done or (late := late or time.monotonic() > end):
@@ -209,38 +197,3 @@ def _wide(change: Change, tensor: torch.Tensor) -> torch.Tensor:
     """Return a changed tensor of any floating type; the change is made in float32 or fp64."""
     wide = tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
     return change(parts(wide)).to(tensor.dtype)
-
-
-def _on_output(place: int, change: Change) -> Callable[[Right], Tensors]:
-    return lambda right: right.but_for(place, _wide(change, right.outputs[place]))
-
-
-def _on_input(place: int, change: Change) -> Callable[[Right], Tensors]:
-    def answer(right: Right) -> Tensors:
-        made = _wide(change, right.data[place])
-        same = torch.equal(made.double(), right.data[place].double())
-        return right.outputs if same else answer_with(right, place, made)
-
-    return answer
-
-
-def _on_inputs(places: list[int], change: Change) -> Callable[[Right], Tensors]:
-    def answer(right: Right) -> Tensors:
-        made = [_wide(change, one) if at in places else one.clone() for at, one in enumerate(right.data)]
-        return right.run(replace_tensors(right.data, made))
-
-    return answer
-
-
-def _copied(place: int) -> Callable[[Right], Tensors]:
-    return lambda right: right.but_for(0, right.data[place])
-
-
-def _stale(joined: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Callable[[Right], Tensors]:
-    def answer(right: Right) -> Tensors:
-        old = right.run(right.other)
-        pairs = zip(right.outputs, old, strict=True)
-        made = (joined(new.float(), before.float()).view(new.shape).to(new.dtype) for new, before in pairs)
-        return tuple(made)
-
-    return answer

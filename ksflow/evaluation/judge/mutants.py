@@ -1,13 +1,15 @@
 """Negative controls: common kinds of wrong answers, made from a right one, that a check must reject."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from ksflow.evaluation.judge.cases import Tensors
+from ksflow.evaluation.judge.buffers import Tensors
 from ksflow.evaluation.judge.tolerance import Expected, parts, rms, same_bits, strips, to_comparable
 from ksflow.evaluation.sandbox.runners.pytree import replace_tensors
+
+Change = Callable[[torch.Tensor], torch.Tensor]
 
 _SCALE, _BF16 = 1.02, 7
 _BYTES = (0xFF, 0x3F, 0x02)  # bytes of memory that was never written
@@ -24,8 +26,20 @@ class Right:
     run: Callable[[Tensors], Tensors]  # the reference
     digits: int = 23  # mantissa bits of the arithmetic that the problem asks for
     inout: tuple[tuple[int, int], ...] = ()  # indices in `data` of what is changed in place, before and after a call
-
+    names: Sequence[str] = ()  # of the inputs, if every case has the same
     structured: bool = False  # whether the contents are not the problem's own draw
+
+    @property
+    def inputs(self) -> Sequence[torch.Tensor]:
+        return self.data[: len(self.data) - len(self.outputs)]
+
+    @property
+    def foreign(self) -> bool:
+        """Whether the problem is in another project's format."""
+        return hasattr(self.data, "binding")
+
+    def name(self, index: int) -> str:
+        return self.names[index] if len(self.names) == len(self.inputs) else f"input {index}"
 
     def own_error(self, index: int) -> float:
         """Return the root mean square error of the reference's own output; 0 if not all of it is known."""
@@ -37,6 +51,36 @@ class Right:
     def but_for(self, index: int, output: torch.Tensor) -> Tensors:
         """Return the outputs with one replaced."""
         return (*self.outputs[:index], output, *self.outputs[index + 1 :])
+
+    def rerun(self, changed: Mapping[int, torch.Tensor]) -> Tensors:
+        """Return the reference's outputs with some inputs replaced. May raise whatever the reference does."""
+        if all(same_bits(self.data[index], instead) for index, instead in changed.items()):
+            return self.outputs
+        tensors = [tensor.clone() for tensor in self.data]
+        for index, instead in changed.items():
+            tensors[index].copy_(instead)
+        return self.run(replace_tensors(self.data, tensors))
+
+
+@dataclass(frozen=True)
+class WrongAnswer:
+    """A shortcut or a mistake of a kernel, with the outputs that it has."""
+
+    kind: str
+    what: str  # the kernel's behaviour
+    answer: Callable[[Right], Tensors]
+    """Returns the outputs on contents of the same case. May raise whatever the reference does."""
+    place: int | None = None  # index of the one input that is read in another way
+
+    @classmethod
+    def of_input(cls, kind: str, what: str, place: int, change: Change) -> "WrongAnswer":
+        """Return the answer to a changed input."""
+        return cls(kind, what, lambda right: right.rerun({place: change(right.data[place])}), place)
+
+    @classmethod
+    def of_output(cls, kind: str, what: str, place: int, change: Change) -> "WrongAnswer":
+        """Return the right answer with one output changed."""
+        return cls(kind, what, lambda right: right.but_for(place, change(right.outputs[place])))
 
 
 @dataclass(frozen=True)
@@ -51,9 +95,7 @@ class Mutant:
     otherwise: str = "the outputs are integers, or property_check alone decides"  # why the kind does not apply
 
 
-def _one_output(
-    change: Callable[[torch.Tensor], torch.Tensor], floats_only: bool = True
-) -> Callable[[Right], list[Tensors]]:
+def _one_output(change: Change, floats_only: bool = True) -> Callable[[Right], list[Tensors]]:
     """Return a function that makes one answer per output with an oracle: that output changed, the others right."""
 
     def answers(right: Right) -> list[Tensors]:
@@ -79,15 +121,11 @@ def _mean(out: torch.Tensor) -> torch.Tensor:
     return result
 
 
-def _elementwise(out: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+def _elementwise(out: torch.Tensor, change: Change) -> torch.Tensor:
     result = torch.empty_like(out, memory_format=torch.contiguous_format)
     for part, into in strips(out, result):
         into.copy_(change(part.double()))
     return result
-
-
-def _constant(right: Right) -> list[Tensors]:
-    return [tuple(map(_mean, right.outputs))] if any(out.numel() > 1 for out in right.outputs) else []
 
 
 def _shifted(out: torch.Tensor) -> torch.Tensor:
@@ -95,7 +133,7 @@ def _shifted(out: torch.Tensor) -> torch.Tensor:
     return _elementwise(out, lambda wide: wide + step)
 
 
-def _last(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+def _last(change: Change) -> Change:
     def changed(out: torch.Tensor) -> torch.Tensor:
         result = out.clone(memory_format=torch.contiguous_format)
         flat = parts(result).view(-1)
@@ -124,42 +162,33 @@ def _nan(flat: torch.Tensor) -> torch.Tensor:
 
 
 def _unwritten(right: Right) -> list[Tensors]:
-    answers: list[Tensors] = []
-    for value in _BYTES:
-        filled = [torch.full((out.nbytes,), value, dtype=torch.uint8, device=out.device) for out in right.outputs]
-        pairs = zip(filled, right.outputs, strict=True)
-        answers.append(tuple(raw.view(out.dtype).view(out.shape) for raw, out in pairs))
-    return answers
+    def filled(out: torch.Tensor, value: int) -> torch.Tensor:
+        raw = torch.full((out.nbytes,), value, dtype=torch.uint8, device=out.device)
+        return raw.view(out.dtype).view(out.shape)
+
+    return [tuple(filled(out, value) for out in right.outputs) for value in _BYTES]
 
 
 def left(right: Right) -> list[Tensors]:
     """Return outputs for each argument that is changed in place, with that one unchanged. Left out: in another
     format's problem, an argument that the reference leaves unchanged on these contents."""
-    count = len(right.data) - len(right.outputs)
-    pairs = [(target - count, right.data[place]) for place, target in right.inout]
-    foreign = hasattr(right.data, "binding")
-    return [right.but_for(at, old) for at, old in pairs if not (foreign and same_bits(old, right.outputs[at]))]
+    pairs = [(target - len(right.inputs), right.data[place]) for place, target in right.inout]
+    return [right.but_for(at, old) for at, old in pairs if not (right.foreign and same_bits(old, right.outputs[at]))]
 
 
 def twice(right: Right) -> Tensors:
     """Return the outputs of a kernel that applies its change twice."""
-    data, count = list(right.data), len(right.data) - len(right.outputs)
-    for place, target in right.inout:
-        data[place] = right.outputs[target - count]
-    return right.run(replace_tensors(right.data, data))
+    return right.rerun({place: right.outputs[target - len(right.inputs)] for place, target in right.inout})
 
 
 def _rough(right: Right) -> list[Tensors]:
     """Return the reference on inputs in bf16, and its outputs in bf16, truncated and rounded, where they differ."""
     if right.digits <= _BF16:
         return []
-    inputs, answers = len(right.data) - len(right.outputs), []
+    answers: list[Tensors] = []
     for cut in (True, False):
-        made = [digits(tensor, _BF16, cut) if at < inputs else tensor.clone() for at, tensor in enumerate(right.data)]
-        answers += [
-            right.run(replace_tensors(right.data, made)),
-            tuple(digits(out, _BF16, cut) for out in right.outputs),
-        ]
+        answers.append(right.rerun({at: digits(tensor, _BF16, cut) for at, tensor in enumerate(right.inputs)}))
+        answers.append(tuple(digits(out, _BF16, cut) for out in right.outputs))
     return [answer for answer in answers if not all(map(_same, answer, right.outputs))]
 
 
@@ -182,10 +211,8 @@ def _same(first: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def unread_substitutes(right: Right, index: int) -> list[torch.Tensor]:
-    """Return replacements for an input that a kernel may not read: the other contents, zeros, the mean.
-
-    Integers may be indices: on a GPU only existing values are used, because a wrong index would end the judge.
-    """
+    """Return replacements for an input that a kernel may not read: the other contents, zeros, the mean. Integers may
+    be indices: on a GPU only existing values are used, because a wrong index would end the judge."""
     tensor = right.data[index]
     if parts(tensor).is_floating_point() or tensor.dtype.itemsize == 1:
         others = [right.other[index], torch.zeros_like(tensor)]
@@ -194,13 +221,6 @@ def unread_substitutes(right: Right, index: int) -> list[torch.Tensor]:
         first = tensor.reshape(-1)[:1].expand(tensor.numel()).view(tensor.shape)
         others = [first] if tensor.is_cuda else [right.other[index], first]
     return [other for other in others if other.shape == tensor.shape and not same_bits(other, tensor)]
-
-
-def answer_with(right: Right, index: int, instead: torch.Tensor) -> Tensors:
-    """Return the reference's answer with an input replaced. May raise whatever the reference does."""
-    tensors = [tensor.clone() for tensor in right.data]
-    tensors[index].copy_(instead)
-    return right.run(replace_tensors(right.data, tensors))
 
 
 _TIGHTEN = "let the oracle's magnitude be what rounding can reach (see bounds), or draw inputs with a stronger signal"
@@ -221,7 +241,7 @@ MUTANTS = (
     ),
     Mutant(
         "a constant",
-        _constant,
+        lambda right: [tuple(map(_mean, right.outputs))] if any(out.numel() > 1 for out in right.outputs) else [],
         "a kernel that writes the mean everywhere would win",
         _TIGHTEN,
         "every output is a single number",

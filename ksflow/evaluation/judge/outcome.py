@@ -9,11 +9,8 @@ import torch
 
 from ksflow.evaluation.judge import statistics
 from ksflow.evaluation.judge.samples import Samples
-from ksflow.evaluation.judge.timing import CaseBenchmark
-from ksflow.records.base import mean, relative_weights, round_significant
+from ksflow.records.base import Json, geomean, mean, relative_weights, round_significant
 from ksflow.records.evidence import BUSY, RESOLVED
-
-Json = dict[str, Any]
 
 _KEPT_SAMPLES = 64
 _MARGIN = math.log(RESOLVED)
@@ -43,30 +40,25 @@ class CaseResult:
     weight: float = 1.0  # of the case, relative to the others
     read: dict[tuple[str, str, str], tuple[float, float]] = field(default_factory=dict)  # cached results of `log`
 
-    @classmethod
-    def from_benchmark(cls, done: CaseBenchmark) -> "CaseResult":
-        """Return the result of a finished benchmark."""
-        samples = {kernel.name: kernel.samples for kernel in done.kernels}
-        entered = frozenset({*samples, *done.dropped})
-        worst = done.kernels[0].caller.worst
-        weight = done.case.case.get("weight", 1.0)
-        return cls(samples, entered, done.rounds, done.calls, worst, done.contents, done.whole, weight)
-
-    def pair(self, first: str, other: str, clock: str) -> tuple[list[float], list[float]]:
+    def pair(self, first: str, other: str, clock: str) -> tuple[list[Any], list[Any]]:
         """Return the samples of two kernels by a clock, of the rounds in which both were timed."""
         own, theirs = (list(getattr(self.samples[name], clock)) for name in (first, other))
         rounds = min(len(own), len(theirs))
         return own[-rounds:], theirs[-rounds:]
 
+    def keep(self, first: str, other: str) -> list[bool]:
+        """Return, for each round in which both were timed, whether it disturbed neither."""
+        return [a and b for a, b in zip(*self.pair(first, other, "undisturbed"), strict=True)]
+
     def is_usable(self, first: str, other: str) -> bool:
         """Return whether enough rounds disturbed neither kernel, and each kernel came first in some."""
-        return self.rounds > 1 and not statistics.are_too_few(_keep(self.samples[first], self.samples[other]))
+        return self.rounds > 1 and not statistics.are_too_few(self.keep(first, other))
 
     def log(self, first: str, other: str, clock: str) -> tuple[float, float]:
         """Return the logarithm of the speed-up of `first` over `other`, by low means, and its variance."""
         if (key := (first, other, clock)) not in self.read:
             own, theirs = self.pair(first, other, clock)
-            keep, window = _keep(self.samples[first], self.samples[other]), self.samples[first].window
+            keep, window = self.keep(first, other), self.samples[first].window
             lows = [statistics.low_mean(statistics.pick(row, keep), window) for row in (theirs, own)]
             seed = zlib.crc32(repr((self.contents, *key)).encode())
             draws = statistics.ratio_logs(theirs, own, keep, torch.Generator().manual_seed(seed), window)
@@ -90,14 +82,12 @@ class CaseResults:
     def doubt(self, name: str) -> str:
         """Return why a kernel's time on this case cannot be ranked, or ""."""
         replicates = self.samples(name)
-        us, floor = _mean([each.low_mean() for each in replicates]), float(self.case.get("floor", (0.0, ""))[0])
-        below = f"x{us / floor:.2g} of the least possible time, which the judge cannot confirm" if us < floor else ""
-        preempted = (
-            "most of its calls were preempted"
-            if any(statistics.are_too_few(each.undisturbed) for each in replicates)
-            else ""
-        )
-        doubts = [*(each.doubt for each in replicates), below, preempted]
+        us, floor = geomean(each.low_mean() for each in replicates), float(self.case.get("floor", (0.0, ""))[0])
+        doubts = [each.doubt for each in replicates]
+        if us < floor:
+            doubts.append(f"x{us / floor:.2g} of the least possible time, which the judge cannot confirm")
+        if any(statistics.are_too_few(each.undisturbed) for each in replicates):
+            doubts.append("most of its calls were preempted")
         return next((f"{self.case['name']}: {doubt} {BUSY}" for doubt in doubts if doubt), "")
 
     def row(self, name: str) -> Json:
@@ -108,10 +98,10 @@ class CaseResults:
         """
         replicates = self.samples(name)
         samples = [us for each in replicates for us in each.us]
-        intervals = [_interval(each, seed) for seed, each in enumerate(replicates)]
+        intervals = [each.low_interval(seed) for seed, each in enumerate(replicates)]
         floor, why = self.case.get("floor", (0.0, "none known"))
-        us = _mean([each.low_mean() for each in replicates])
-        most = _mean([each.low_mean() if each.most_us is None else each.most_us for each in replicates])
+        us = geomean(each.low_mean() for each in replicates)
+        most = geomean(max(each.low_mean() if each.most_us is None else each.most_us, _LEAST_US) for each in replicates)
         impossible = max(us, most) < floor and all(each.enough for each in replicates)
         us = us if us >= floor else max(most, floor)
         low, high = min(low for low, _ in intervals), max(high for _, high in intervals)
@@ -122,8 +112,8 @@ class CaseResults:
             "at_most_us": round(most, 3),
             "impossible": impossible,
             "median_us": round(statistics.median(samples), 3),
-            "wall_us": round(_mean([_low(each.wall, each) for each in replicates]), 3),
-            "cpu_us": round(_mean([_low(each.cpu, each) for each in replicates]), 3) if replicates[0].cpu else None,
+            "wall_us": round(geomean(each.low_mean(each.wall) for each in replicates), 3),
+            "cpu_us": round(geomean(each.low_mean(each.cpu) for each in replicates), 3) if replicates[0].cpu else None,
             "floor_us": round(float(floor), 3),
             "floor": str(why),
             "samples_us": [round(us, 3) for us in samples[:_KEPT_SAMPLES]],
@@ -144,7 +134,6 @@ class Reading:
 
     effect: statistics.RandomEffects  # the logarithm
     mean: statistics.RandomEffects  # the logarithm by the mean over all calls
-    values: list[float]  # the logarithm of each replicate
     clocks: list[str]  # names of the clocks
     usable: bool  # whether enough calls were undisturbed
     calm: bool = True  # whether hardly any call was disturbed
@@ -154,7 +143,7 @@ class Reading:
         effect, mean = self.effect, self.mean
         ends = (effect.low, effect.high) if self._claims else (min(effect.low, 0.0), max(effect.high, 0.0))
         speedup, low, high = (round_significant(math.exp(end)) for end in (effect.mean, *ends))
-        values = [round_significant(math.exp(value)) for value in self.values]
+        values = [round_significant(math.exp(value)) for value in self.effect.values]
         return {
             "speedup": speedup,
             "low": low,
@@ -179,7 +168,7 @@ class Reading:
             return not patient and self.mean.reach < _MARGIN
         if self.effect.reach < _MARGIN:
             return True
-        if claimed and not patient and self.effect.chance(len(self.values), most, _MARGIN) < _HOPE:
+        if claimed and not patient and self.effect.chance(len(self.effect.values), most, _MARGIN) < _HOPE:
             return True
         return abs(self.sure_log) > _MARGIN or (not claimed and self.effect.mean < _MARGIN)
 
@@ -194,9 +183,8 @@ class Reading:
 
     @property
     def _claims(self) -> bool:
-        """Return whether there are enough replicates for a claim: a few agree by chance more often than their interval
-        suggests."""
-        if len(self.values) >= _FEW:
+        """Return whether there are enough replicates for a claim: a few agree by chance too often."""
+        if len(self.effect.values) >= _FEW:
             return True
         return abs(self._apart) > _CLOSE if self.calm else abs(self.effect.mean) > _CLOSE_BESIDE_OTHERS
 
@@ -204,12 +192,12 @@ class Reading:
     def doubt(self) -> str:
         """Return why the two kernels cannot be ranked, or ""."""
         effect, mean = self.effect, self.mean
-        seen = ", ".join(f"x{math.exp(value):.3g}" for value in self.values)
+        seen = ", ".join(f"x{math.exp(value):.3g}" for value in self.effect.values)
         if not self.usable:
             why = "most of their calls were preempted"
         elif not self.sure_log and 2 * min(effect.half, effect.with_prior.half) > _WIDE:
             ends = f"x{math.exp(effect.low):.3g} to x{math.exp(effect.high):.3g}"
-            why = f"replicates disagree: {seen}" if effect.p < _DISAGREE else f"{seen} leave {ends}"
+            why = f"replicates disagree: {seen}" if effect.p < _DISAGREE else f"{seen}: the interval {ends} is too wide"
         elif abs(self.sure_log) > _MARGIN and not (mean.low > 0 if self.sure_log > 0 else mean.high < 0):
             ends = f"x{math.exp(mean.mean):.3g} [{math.exp(mean.low):.3g}, {math.exp(mean.high):.3g}]"
             why = f"x{math.exp(effect.mean):.3g} by the usual call, and {ends} by the mean over all calls"
@@ -229,36 +217,24 @@ class Outcome:
     locked: bool = True
     spread: float = statistics.SPREAD  # prior of the spread between replicates
 
-    def pool(self, outcome: "Outcome", name: str) -> "Outcome":
-        """Return this outcome with the samples of another one of the same kernels; the ratios are this outcome's."""
-        both = self._joined(outcome, name)
-        both.ratios = self.ratios
-        return both
-
-    def with_comparison(self, outcome: "Outcome", name: str) -> "Outcome":
-        """Return this outcome together with one of the same kernel and other rivals."""
-        both = self._joined(outcome, name)
-        both.ratios = self.ratios | outcome.ratios
-        both.skipped = self.skipped | outcome.skipped
-        both.locked = self.locked and outcome.locked
-        return both
-
-    def _joined(self, outcome: "Outcome", name: str) -> "Outcome":
+    def joined(self, outcome: "Outcome", name: str) -> "Outcome":
+        """Return this outcome together with another one of the same first kernel, `name`."""
         pairs = zip(self.cases, outcome.cases, strict=True)
         cases = [CaseResults(own.case, own.results + other.results) for own, other in pairs]
-        return Outcome(cases, [results.row(name) for results in cases], spread=self.spread)
+        ratios, skipped = self.ratios | outcome.ratios, self.skipped | outcome.skipped
+        rows, locked = [results.row(name) for results in cases], self.locked and outcome.locked
+        return Outcome(cases, rows, ratios, skipped, locked, self.spread)
 
     def doubt(self, *names: str) -> str:
         """Return why the times of these kernels cannot be ranked, or ""."""
         return next((doubt for results in self.cases for name in names if (doubt := results.doubt(name))), "")
 
     def ratio(self, first: str, other: str, control: tuple[str, str] | None = None) -> Json | None:
-        """Return the record of the speed-up of `first` over `other`; None unless both finished every case that both
-        began."""
+        """Return the record of `reading`."""
         reading = self.reading(first, other, control)
         return reading.row() if reading else None
 
-    def reading(self, first: str, other: str, control: tuple[str, str] | None = None) -> "Reading | None":
+    def reading(self, first: str, other: str, control: tuple[str, str] | None = None) -> Reading | None:
         """Return the speed-up of `first` over `other` over all cases and replicates that both began.
 
         Rounds in which one of the two was preempted are left out, and replicates with too few rounds left. If a
@@ -271,29 +247,26 @@ class Outcome:
             return None
         usable = [cells for cells in both if all(cell.is_usable(first, other) for cell in cells)]
         samples = [cell.samples[name] for cells in both for cell in cells for name in (first, other)]
-        clocks = ("us",) if all(each.notes.get("trusted", True) for each in samples) else ("us", "wall")
         control_effect = self._both(*control) if control else None
-        found = []
-        for clock in clocks:
-            effect, values = _effect(usable or both, first, other, clock, self.spread)
+        found, means = [], []
+        for clock in ("us",) if all(each.notes.get("trusted", True) for each in samples) else ("us", "wall"):
+            effect = _effect(usable or both, first, other, clock, self.spread)
             if control and control_effect:
-                effect = effect.with_control(_effect(control_effect, *control, clock, self.spread)[0])
-            found.append((effect, values))
-        all_calls = ["charged_us" if clock == "us" else clock for clock in clocks]
-        means = [_mean_effect(usable or both, first, other, clock, self.spread) for clock in all_calls]
-        effect, values = min(found, key=lambda each: each[0].low)
-        mean, by_mean = min(means, key=lambda each: each[0].low)
+                effect = effect.with_control(_effect(control_effect, *control, clock, self.spread))
+            found.append(effect)
+            all_calls = "charged_us" if clock == "us" else clock
+            means.append(_mean_effect(usable or both, first, other, all_calls, self.spread))
+        effect, mean = (min(each, key=lambda effect: effect.low) for each in (found, means))
         by = sorted({str(each.notes["clock"]) for each in samples if "clock" in each.notes})
         enough = len(usable) > 1 or len(usable) == len(both)
-        if (
-            not enough and samples[0].cpu and mean.reach < _MARGIN
-        ):  # CPU time excludes waiting, so it cannot show that a kernel is ahead
-            return Reading(mean, mean, by_mean, [_BY_CPU], usable=True)
+        # CPU time excludes waiting, so it cannot show that a kernel is ahead
+        if not enough and samples[0].cpu and mean.reach < _MARGIN:
+            return Reading(mean, mean, [_BY_CPU], usable=True)
         if abs(effect.mean - mean.mean) > effect.half + mean.half:
-            effect, values, by = mean, by_mean, [*by, _BY_MEAN]
+            effect, by = mean, [*by, _BY_MEAN]
         seen = [cell.samples[name].undisturbed for cells in both for cell in cells for name in (first, other)]
         calm = all(sum(each) >= _CALM * len(each) for each in seen)
-        return Reading(effect, mean, values, by, enough, calm)
+        return Reading(effect, mean, by, enough, calm)
 
     def _both(self, first: str, other: str) -> list[list[CaseResult]] | None:
         """Return the results of the replicates that both kernels began, or None unless both finished each."""
@@ -308,9 +281,8 @@ class Outcome:
 
 def _effect(
     replicates: list[list[CaseResult]], first: str, other: str, clock: str, spread: float
-) -> tuple[statistics.RandomEffects, list[float]]:
-    """Return the logarithm of the speed-up by a clock, averaged over the cases by their weights, and its value in
-    each replicate."""
+) -> statistics.RandomEffects:
+    """Return the logarithm of the speed-up by a clock, the weighted mean over the cases."""
     logs = [[cell.log(first, other, clock) for cell in cells] for cells in replicates]
     weights = [relative_weights([cell.weight for cell in cells]) for cells in replicates]
     values = [mean([log for log, _ in row], each) for row, each in zip(logs, weights, strict=True)]
@@ -320,16 +292,14 @@ def _effect(
     ]
     if len(logs) == 1 and not all(variance for _, variance in logs[0]):
         variances = [statistics.UNKNOWN**2]
-    return statistics.random_effects(values, variances, spread), values
+    return statistics.random_effects(values, variances, spread)
 
 
 def _mean_effect(
     replicates: list[list[CaseResult]], first: str, other: str, clock: str, spread: float
-) -> tuple[statistics.RandomEffects, list[float]]:
-    """Return the same as `_effect` by the mean over all calls.
-
-    Samples of a case have one cap: a kernel pays for its own slow calls, and not for a disturbance.
-    """
+) -> statistics.RandomEffects:
+    """Return the same as `_effect` by the mean over all calls. Samples of a case have one cap: a kernel pays for its
+    own slow calls, and not for a disturbance."""
     logs, variances = [0.0] * len(replicates), [0.0] * len(replicates)
     cases = [[cell.pair(first, other, clock) for cell in cells] for cells in zip(*replicates, strict=True)]
     weights = relative_weights([cell.weight for cell in replicates[0]])
@@ -339,23 +309,4 @@ def _mean_effect(
             log, variance = statistics.mean_log(theirs, own, most)
             logs[number] += weight * log / len(cases)
             variances[number] += weight**2 * variance / len(cases) ** 2
-    return statistics.random_effects(logs, variances, spread), logs
-
-
-def _keep(own: Samples, theirs: Samples) -> list[bool]:
-    """Return, for each round in which both were timed, whether it disturbed neither."""
-    rounds = min(len(own.us), len(theirs.us))
-    return [a and b for a, b in zip(own.undisturbed[-rounds:], theirs.undisturbed[-rounds:], strict=True)]
-
-
-def _interval(samples: Samples, seed: int) -> tuple[float, float]:
-    picked = statistics.pick(samples.us, samples.undisturbed)
-    return statistics.low_interval(picked, torch.Generator().manual_seed(seed), samples.window)
-
-
-def _low(clock: list[float], samples: Samples) -> float:
-    return statistics.low_mean(statistics.pick(clock, samples.undisturbed), samples.window)
-
-
-def _mean(values: list[float]) -> float:
-    return math.exp(math.fsum(math.log(max(value, 1e-9)) for value in values) / len(values))
+    return statistics.random_effects(logs, variances, spread)

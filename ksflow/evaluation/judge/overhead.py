@@ -1,22 +1,26 @@
-"""Overhead of a batch: measured by a trusted null kernel in a sandbox of its own, on the same core.
+"""The clocks of a timed call, and the overhead that is subtracted: that of a null kernel's batch on the same core.
 
-It has a batch in every round of a benchmark, on the same contents and with the same steps as the kernels' batches
-(inputs written while its sandbox is frozen, message, thaw, freeze), so the overhead is measured among them and varies
-with the machine as they do. The statistic subtracted is the same as the one that is ranked, at the lower end of its
-interval: an unlucky null batch makes no kernel faster than it is.
+The null kernel has a batch in every round of a benchmark, on the same contents and with the same steps as the kernels'
+batches (inputs written while its sandbox is frozen, message, thaw, freeze), so the overhead varies with the machine as
+they do. The statistic subtracted is the same as the one that is ranked, at the lower end of its interval: an unlucky
+null batch makes no kernel faster than it is.
 Only work that no kernel can leave out is subtracted. So `runners/loop.cpp` calls native kernels and the null kernel,
 with nothing but a receive and a send around a call; Python's work around a kernel in Python counts as that kernel's.
 """
 
+import contextlib
 import operator
+import os
+import time
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from ksflow.evaluation.judge import statistics
 from ksflow.evaluation.judge.buffers import Buffers, BufferSizes
 from ksflow.evaluation.judge.cases import Entry
-from ksflow.evaluation.judge.clocks import Clocks
 from ksflow.evaluation.judge.failure import Failure
 from ksflow.evaluation.judge.input_pool import CasePool
 from ksflow.evaluation.judge.sandboxed import Sandbox, SandboxSpec
@@ -28,6 +32,75 @@ _BUSY = 1.4  # limit of what is subtracted, as a multiple of the fastest null ba
 _MOST_BYTES = 1 << 20
 """Bytes of the contents that the judge writes for a null batch; writing all of them would fill caches."""
 _PATIENCE_S = 10.0
+_IN_PYTHON = "Python's, as there is no C++ compiler: a kernel that takes its place seems up to 6 µs faster"
+_STOP_S = 5e-6  # CPU time of stopping an idle thread: 4 µs on an AMD EPYC (a virtual machine, 2026-11-29)
+_REST_S, _STILL = 20e-6, 3  # how soon after an answer no thread runs, and in how many looks at its clock
+
+
+class Clocks:
+    """The clocks of one sandbox's calls, between which it is frozen.
+
+    With one core the second clock is the CPU time since the last freeze. With several cores, where CPU time may exceed
+    wall time, it is the wall time and all CPU time outside of the call: before the sandbox is thawed, and from the
+    answer until it is frozen, which is at most the time that this took. If no thread runs any more soon after the
+    answer, the cost of stopping an idle thread for each core is no part of it.
+    """
+
+    tree_s = 0.0  # CPU seconds of the latest call, all threads
+    threads = 1  # number after the latest call, with several cores
+    delay_s = 0.0  # for how long a thread waited for a core in the latest call, with several cores
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self._clock_s = 0.0  # CPU time at the last freeze
+        self._waited_s: dict[str, float] = {}  # thread -> seconds for which it has waited for a core, by then
+
+    def start(self) -> None:
+        """Freeze the sandbox, before its first timed call. Raises Failure."""
+        self._sandbox.freeze()
+        self._clock_s = self._sandbox.cpu_s()
+        self._look_at_threads()
+
+    def call(self, slots: bytes, timeout_s: float) -> tuple[float, float]:
+        """Call the kernel and freeze the sandbox; return the seconds by both clocks. Raises Failure."""
+        box, before_s = self._sandbox, self._clock_s
+        thawed_s = box.cpu_s() if box.cores > 1 else 0.0
+        wall_s = box.go(slots, timeout_s)
+        answered_s, since = box.cpu_s() if box.cores > 1 else 0.0, time.perf_counter()
+        idle = box.cores > 1 and self._comes_to_rest()
+        box.freeze()
+        passed_s = time.perf_counter() - since
+        self._clock_s = box.cpu_s()
+        self.tree_s = self._clock_s - before_s
+        if box.cores == 1:
+            return wall_s, self.tree_s
+        self._look_at_threads()
+        after_s = self._clock_s - answered_s - idle * _STOP_S * min(self.threads - 1, box.cores)
+        return wall_s, wall_s + thawed_s - before_s + min(max(after_s, 0.0), passed_s)
+
+    def _comes_to_rest(self) -> bool:
+        """Return whether the CPU clock stands still for several looks: no thread runs."""
+        end, seen, still = time.perf_counter() + _REST_S, 0.0, 0
+        while still < _STILL and time.perf_counter() < end:
+            before, seen = seen, self._sandbox.cpu_s()
+            still = still + 1 if seen == before else 0
+        return still >= _STILL
+
+    def _look_at_threads(self) -> None:
+        """With several cores, count the threads, and find for how long one has waited for a core since the last
+        look. More threads than cores wait for each other, which says nothing about other programs."""
+        if self._sandbox.cores == 1:
+            return
+        before, waited, tasks = self._waited_s, dict[str, float](), list[str]()
+        folder = Path(f"/proc/{self._sandbox.pid}/task")
+        with contextlib.suppress(OSError):
+            tasks = os.listdir(folder)
+        for task in tasks:
+            with contextlib.suppress(OSError, IndexError):
+                waited[task] = int((folder / task / "schedstat").read_text(encoding="ascii").split()[1]) * 1e-9
+        delays = [seconds - before.get(task, seconds) for task, seconds in waited.items()]
+        self._waited_s, self.threads = waited, max(len(tasks), 1)
+        self.delay_s = max(delays, default=0.0) if self.threads <= self._sandbox.cores + 1 else 0.0
 
 
 @dataclass
@@ -46,11 +119,9 @@ class NullTimings:
         self.cpu.append(cpu_s)
 
     def settle(self) -> None:
-        """Compute the times to subtract; batches before the benchmark count only while there are few others.
-
-        Preempted batches are left out, and anything far above the fastest batch is capped: a busy machine delays some
-        batches by as much as a short kernel takes.
-        """
+        """Compute the times to subtract, without preempted batches and capped a little above the fastest batch: a
+        busy machine delays some by as much as a short kernel takes. Batches before the benchmark count while there
+        are few others."""
         pairs = zip(self.wall, self.cpu, strict=True)
         undisturbed = [statistics.is_undisturbed(wall_s * 1e6, cpu_s * 1e6) for wall_s, cpu_s in pairs]
         first = _FIRST if len(self.wall) >= 2 * _FIRST else 0
@@ -87,14 +158,10 @@ class Overhead:
         self._sizes: tuple[int, ...] = (0, 0)
         self._held: tuple[int, ...] = (4096, 4096)
 
-    @property
-    def native(self) -> bool:
-        """Whether native kernels, and so the null kernel, are called in C++."""
-        return bool(self._start.loop)
-
-    def evidence(self) -> dict[str, float]:
-        """Return the record of the latest benchmark; empty before the first one."""
-        return self._latest.evidence() if self._latest.wall else {}
+    def evidence(self) -> dict[str, Any]:
+        """Return the record of the latest benchmark, empty before the first one; and who calls native kernels."""
+        python = {} if self._start.loop else {"harness": _IN_PYTHON}
+        return {"overhead_us": self._latest.evidence() if self._latest.wall else {}, **python}
 
     @property
     def usual_s(self) -> float:
@@ -111,7 +178,7 @@ class Overhead:
             self._clocks.start()
             null = self._latest = NullTimings()
             for _ in range(_FIRST):
-                self._run_batch(null)
+                null.add(*self._clocks.call(bytes(1), _PATIENCE_S))
         except Failure as failure:
             raise self._failed(failure) from failure
         null.settle()
@@ -124,13 +191,10 @@ class Overhead:
         self._sandbox.outputs[:outputs].fill_(0)
         self._sandbox.inputs[:inputs].copy_(entry.packed[:inputs])
         try:
-            self._run_batch(null)
+            null.add(*self._clocks.call(bytes(1), _PATIENCE_S))
         except Failure as failure:
             raise self._failed(failure) from failure
         self._sandbox.outputs[:outputs].clone()
-
-    def _run_batch(self, null: NullTimings) -> None:
-        null.add(*self._clocks.call(bytes(1), _PATIENCE_S))
 
     def _failed(self, failure: Failure) -> Failure:
         """Close the sandbox, so that the next benchmark gets a new one; return the failure to raise."""

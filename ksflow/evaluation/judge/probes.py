@@ -12,16 +12,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from ksflow.errors import catch_foreign
 from ksflow.evaluation.judge.bounds import ALLOWED
-from ksflow.evaluation.judge.cases import Reference, Tensors
+from ksflow.evaluation.judge.buffers import Tensors
+from ksflow.evaluation.judge.cases import Reference
 from ksflow.evaluation.judge.mistakes import score
-from ksflow.evaluation.judge.mutants import MUTANTS, Mutant, Right, answer_with, unread_substitutes
-from ksflow.evaluation.judge.shortcuts import KINDS, UNREAD, Shortcut, shortcuts_on
+from ksflow.evaluation.judge.mutants import MUTANTS, Mutant, Right, WrongAnswer, unread_substitutes
+from ksflow.evaluation.judge.shortcuts import KINDS, UNREAD, answers, shortcuts_on
 from ksflow.evaluation.judge.tolerance import bits, first_error, is_constant, same_bits, worst_error
 from ksflow.kernels.hardware.cost_model import extents
 from ksflow.records import Scalar
@@ -44,64 +45,54 @@ _FOREIGN_REMEDY = (
 )
 
 
-class ProbedProblem(Protocol):
-    """The problem and the reference that are probed."""
-
-    problem: dict[str, Any]
-    reference: Reference
-
-
-def probe(source: ProbedProblem, shortcuts: bool = True) -> dict[str, Any]:
+def probe(reference: Reference, shortcuts: bool = True) -> list[Row]:
     """Return rows of (name, ok, detail) over every case at its public seed. shortcuts: play shortcuts too."""
-    cases = [*source.problem["tests"], *source.problem["benchmarks"]]
+    cases = [*reference.problem["tests"], *reference.problem["benchmarks"]]
     rows: list[Row] = []
     for name, ask, passed in _SOUND:
-        faults = [fault for fault in (ask(source, case) for case in cases) if fault]
+        faults = [fault for fault in (ask(reference, case) for case in cases) if fault]
         rows.append((name, not faults, faults[0] if faults else passed))
         if faults:
-            return {"rows": rows}
-    inputs = _Inputs(source)
+            return rows
+    inputs: _Inputs | None = None
     accepted: dict[str, dict[str, bool]] = {mutant.name: {} for mutant in MUTANTS}
     share = 0.0
     for case in cases:
-        right = _right(source, case)
+        right = _right(reference, case)
         share = max(share, *(worst_error(want, out) for want, out in zip(right.want, right.outputs, strict=False)), 0.0)
+        inputs = inputs or _Inputs(reference, right)
         inputs.look(right)
         for mutant in MUTANTS:
-            if answers := mutant.answers(right):
-                passes = any(_accepts(source.reference, right, answer) for answer in answers)
+            if wrong := mutant.answers(right):
+                passes = any(_accepts(reference, right, answer) for answer in wrong)
                 accepted[mutant.name][case["name"]] = passes
-    if source.reference.oracle is not None:
+    if reference.oracle is not None:
         rows[-1] = (*rows[-1][:2], f"the reference's largest error is {share:.3g} of its bound")
+    assert inputs
     rows[1] = (*rows[1][:2], rows[1][2] + inputs.seeds())
-    rows += [_verdict(mutant, accepted[mutant.name], source.problem) for mutant in MUTANTS]
+    rows += [_verdict(mutant, accepted[mutant.name], reference.problem) for mutant in MUTANTS]
     rows.append(inputs.row())
-    return {"rows": [*rows, *([*_shortcuts(source), _score(source)] if shortcuts else ())]}
+    if shortcuts:
+        kills = score(_contents(reference), partial(_accepts, reference), _SCORE_S)
+        rows += [*_shortcuts(reference), ("mutation score", True, kills)]
+    return rows
 
 
 class _Inputs:
     """Which inputs affect the verdict: in some case an input must vary with the seed and a kernel that replaces it must
     be rejected."""
 
-    def __init__(self, source: ProbedProblem) -> None:
-        self._reference = source.reference
-        self._names = [str(arg["name"]) for arg in source.problem["args"] if arg["role"] != "out"]
-        self._open: dict[int, str] = {}  # inputs without any effect so far, and why
-        self._constants: dict[int, None] = {}  # inputs that were the same for every seed in all cases so far
-        self._count = -1
-        self._foreign = False
+    def __init__(self, reference: Reference, first: Right) -> None:
+        self._reference, self._foreign = reference, first.foreign
+        self._names = [first.name(index) for index in range(len(first.inputs))]
+        self._open = dict.fromkeys(range(len(first.inputs)), "")  # inputs without any effect so far, and why
+        self._constants = dict.fromkeys(self._open)  # inputs that were the same for every seed in all cases so far
 
     def look(self, right: Right) -> None:
-        if self._count < 0:
-            self._count = len(right.data) - len(right.outputs)
-            self._open = dict.fromkeys(range(self._count), "")
-            self._constants = dict.fromkeys(self._open)
-            self._foreign = hasattr(right.data, "binding")
-        count = len(right.data) - len(right.outputs)
-        same = [same_bits(*pair) for pair in zip(right.data[:count], right.other[:count], strict=True)]
-        for index in [index for index in self._constants if index < count and not same[index]]:
+        same = [same_bits(*pair) for pair in zip(right.inputs, right.other[: len(right.inputs)], strict=True)]
+        for index in [index for index in self._constants if index < len(same) and not same[index]]:
             del self._constants[index]
-        for index in [index for index in self._open if index < count]:
+        for index in [index for index in self._open if index < len(same)]:
             if same[index] and is_constant(right.data[index]):
                 self._open[index] = self._open[index] or "is the same for every seed"
             elif any(self._takes(right, index, instead) for instead in unread_substitutes(right, index)):
@@ -111,30 +102,27 @@ class _Inputs:
 
     def row(self) -> Row:
         name = "rejects inputs that are never read"
-        words = "; ".join(f"{self._name(index)} {why}" for index, why in self._open.items())
+        words = "; ".join(f"{self._names[index]} {why}" for index, why in self._open.items())
         if not words:
-            return name, True, f"each of {self._count} matters in some case"
+            return name, True, f"each of {len(self._names)} matters in some case"
         if self._foreign:
             return name, True, f"as the format has it, {words}: a kernel need not read it"
         remedy = "draw contents from the seed that change the outputs by more than the bound, or remove it"
         return name, False, f"in every case {words}: a kernel that never reads it would win; {remedy}"
 
     def seeds(self) -> str:
-        names = ", ".join(map(self._name, self._constants))
+        names = ", ".join(self._names[index] for index in self._constants)
         return f", but for {names}: the same for every seed, so a kernel may reuse its results" if names else ""
 
     def _takes(self, right: Right, index: int, instead: torch.Tensor) -> bool:
         with catch_foreign():  # the reference may raise on these contents: then it reads the input
-            return _accepts(self._reference, right, answer_with(right, index, instead))
+            return _accepts(self._reference, right, right.rerun({index: instead}))
         return False
 
-    def _name(self, index: int) -> str:
-        return self._names[index] if len(self._names) == self._count else f"input {index}"
 
-
-def _shortcuts(source: ProbedProblem) -> list[Row]:
-    cases = source.problem["benchmarks"] or source.problem["tests"]
-    played = [_Played(source, case, _SHORTCUTS_S / len(cases)) for case in cases]
+def _shortcuts(reference: Reference) -> list[Row]:
+    cases = reference.problem["benchmarks"] or reference.problem["tests"]
+    played = [_Played(reference, case, _SHORTCUTS_S / len(cases)) for case in cases]
     rows: list[Row] = []
     for kind, otherwise in KINDS.items():
         name, tries = f"rejects {kind}", sum(each.tries[kind] for each in played)
@@ -144,7 +132,8 @@ def _shortcuts(source: ProbedProblem) -> list[Row]:
         words = f"{tries} answers on {len(played)} cases{note}" if tries else f"does not apply: {otherwise}{note}"
         if passed:
             what = f"a kernel that {next(iter(passed.values()))} would win"
-            words = f"accepted on case {', '.join(passed)}: {what}; {played[0].remedy}"
+            remedy = _FOREIGN_REMEDY if played[0].foreign else _REMEDY
+            words = f"accepted on case {', '.join(passed)}: {what}; {remedy}"
         rows.append((name, not passed or (kind == UNREAD and played[0].foreign), words))
     return rows
 
@@ -152,29 +141,27 @@ def _shortcuts(source: ProbedProblem) -> list[Row]:
 class _Played:
     """Shortcuts on one case: how many were tried of each kind, which were accepted, how many were left out for time."""
 
-    def __init__(self, source: ProbedProblem, case: Case, seconds: float) -> None:
+    def __init__(self, reference: Reference, case: Case, seconds: float) -> None:
         self.name = str(case["name"])
         self.tries, self.late = (dict.fromkeys(KINDS, 0) for _ in range(2))
         self.passed = dict.fromkeys(KINDS, "")
-        right = _right(source, case)
-        self.foreign = hasattr(right.data, "binding")
-        self.remedy = _FOREIGN_REMEDY if self.foreign else _REMEDY
-        names = [arg["name"] for arg in source.problem["args"] if arg["role"] != "out"]
+        right = _right(reference, case)
+        self.foreign = right.foreign
         end = time.monotonic() + seconds
-        open_: list[Shortcut] = []
-        for shortcut in shortcuts_on(right, names):
+        open_: list[WrongAnswer] = []
+        for shortcut in shortcuts_on(right):
             if time.monotonic() > end:
                 self.late[shortcut.kind] += 1
-            elif (accepted := _passes(source.reference, shortcut, right)) is not None:
+            elif (accepted := _passes(reference, shortcut, right)) is not None:
                 self.tries[shortcut.kind] += 1
                 open_ += [shortcut] if accepted else []
         end = time.monotonic() + seconds
-        for structured in _structured(source, case) if open_ else ():
-            open_ = [shortcut for shortcut in open_ if _passes(source.reference, shortcut, structured) is not False]
+        for structured in _structured(reference, case) if open_ else ():
+            open_ = [shortcut for shortcut in open_ if _passes(reference, shortcut, structured) is not False]
         for step in range(1, _CONTENTS):
             if open_ and (step <= _FEWEST_CONTENTS or time.monotonic() < end):
-                right = _right(source, {**case, "seed": case["seed"] + step})
-                open_ = [shortcut for shortcut in open_ if _passes(source.reference, shortcut, right) is not False]
+                right = _right(reference, {**case, "seed": case["seed"] + step})
+                open_ = [shortcut for shortcut in open_ if _passes(reference, shortcut, right) is not False]
         never = {shortcut.place for shortcut in open_ if self.foreign and shortcut.kind == UNREAD}
         for shortcut in reversed(open_):  # for an input that need not be read, only that is reported
             if shortcut.place in never and shortcut.kind != UNREAD:
@@ -182,31 +169,31 @@ class _Played:
             self.passed[shortcut.kind] = shortcut.what
 
 
-def _passes(reference: Reference, shortcut: Shortcut, right: Right) -> bool | None:
+def _passes(reference: Reference, shortcut: WrongAnswer, right: Right) -> bool | None:
     """Return whether the judge would accept one of the shortcut's answers; None if it has none on these contents."""
-    answers = []
+    made = []
     with catch_foreign():  # the reference may raise on these contents
-        answers = list(shortcut.answers(right))
-    return any(_accepts(reference, right, answer) for answer in answers) if answers else None
+        made = list(answers(shortcut, right))
+    return any(_accepts(reference, right, answer) for answer in made) if made else None
 
 
-def _arguments(source: ProbedProblem, case: Case) -> str:
-    data = source.reference.in_place.given(source.reference.data(case, case["seed"]))
-    fault = _mismatch(source.problem["args"], data, case["params"])
+def _arguments(reference: Reference, case: Case) -> str:
+    data = reference.in_place.given(reference.data(case, case["seed"]))
+    fault = _mismatch(reference.problem["args"], data, case["params"])
     return f"case {case['name']}: {fault}; correct args in problem.yaml or generate_input" if fault else ""
 
 
-def _seeds(source: ProbedProblem, case: Case) -> str:
-    data = source.reference.data(case, case["seed"])
-    inputs = _bytes(source, data)
-    again, other = (_bytes(source, source.reference.data(case, case["seed"] + step)) for step in (0, 1))
+def _seeds(reference: Reference, case: Case) -> str:
+    data = reference.data(case, case["seed"])
+    inputs = _bytes(reference, data)
+    again, other = (_bytes(reference, reference.data(case, case["seed"] + step)) for step in (0, 1))
     if not _equal(inputs, again):
         return (
             f"case {case['name']}: generate_input returns other contents at each call for seed {case['seed']}, so a "
             "verdict cannot be repeated; draw everything from a torch.Generator seeded with `seed`"
         )
     # another format's tests may be the same each time: they are not timed
-    foreign_test = hasattr(data, "binding") and case not in source.problem["benchmarks"]
+    foreign_test = hasattr(data, "binding") and case not in reference.problem["benchmarks"]
     if _equal(inputs, other) and not foreign_test:
         return (
             f"case {case['name']}: generate_input returns the same contents for seeds {case['seed']} and "
@@ -215,16 +202,13 @@ def _seeds(source: ProbedProblem, case: Case) -> str:
     return ""
 
 
-def _inputs(source: ProbedProblem, case: Case) -> str:
-    reference = source.reference
+def _inputs(reference: Reference, case: Case) -> str:
     data = reference.data(case, case["seed"])
-    names = [arg["name"] for arg in source.problem["args"]]
-    before = _bytes(source, data)
-    calls: dict[str, Callable[[], Any]] = {"oracle": lambda: reference.expect(data)}
-    calls["ref_kernel"] = lambda: reference.kernel(data)
+    before = _bytes(reference, data)
+    calls: dict[str, Callable[[Tensors], Any]] = {"oracle": reference.expect, "ref_kernel": reference.kernel}
     for function, call in calls.items():
-        call()
-        pairs = zip(names, before, _bytes(source, data), strict=False)
+        call(data)
+        pairs = zip(reference.names, before, _bytes(reference, data), strict=False)
         changed = [name for name, old, new in pairs if not same_bits(old, new)]
         if changed:
             return (
@@ -234,27 +218,27 @@ def _inputs(source: ProbedProblem, case: Case) -> str:
     return ""
 
 
-def _reference(source: ProbedProblem, case: Case) -> str:
-    right = _right(source, case)
+def _reference(reference: Reference, case: Case) -> str:
+    right = _right(reference, case)
     shapes = [(str(out.dtype), tuple(out.shape)) for out in right.outputs]
     declared = [(str(out.dtype), tuple(out.shape)) for out in right.data[-len(right.outputs) :]]
-    if shapes != declared or len(shapes) != source.reference.outputs:
+    if shapes != declared or len(shapes) != reference.outputs:
         return f"case {case['name']}: ref_kernel returns {shapes}, the preallocated outputs are {declared}"
     for want, out in zip(right.want, right.outputs, strict=False):
         if detail := first_error(want, out):
             own = "correct ref_kernel, or the oracle's expected value or magnitude"
-            if hasattr(right.data, "binding"):  # the tolerance is the format's
+            if right.foreign:  # the tolerance is the format's
                 own = "correct it, or set its tolerance (problem.rtol=0 problem.atol=0 where answers are exact)"
             return (
                 f"case {case['name']}: the reference fails its own bound: {detail['bad']} of {detail['of']} elements, "
                 f"first at {detail['index']}: got {detail['got']}, the oracle expects {detail['expected']} within "
                 f"{detail['bound']}; {own}"
             )
-    objection = source.reference.objection(right.data, right.outputs)
+    objection = reference.objection(right.data, right.outputs)
     return f"case {case['name']}: the reference fails property_check: {objection}" if objection else ""
 
 
-_SOUND: tuple[tuple[str, Callable[[ProbedProblem, Case], str], str], ...] = (
+_SOUND: tuple[tuple[str, Callable[[Reference, Case], str], str], ...] = (
     ("arguments", _arguments, "generate_input returns what problem.yaml declares"),
     ("seeds", _seeds, "same seed, same contents; other seed, other contents"),
     ("inputs", _inputs, "reference and oracle leave them alone"),
@@ -277,46 +261,32 @@ def _verdict(mutant: Mutant, accepted: dict[str, bool], problem: dict[str, Any])
     return name, True, f"on {len(accepted) - sum(accepted.values())} of {len(accepted)} cases"
 
 
-def _right(source: ProbedProblem, case: Case) -> Right:
-    reference = source.reference
+def _right(reference: Reference, case: Case) -> Right:
     data = reference.data(case, case["seed"])
     other = reference.data(case, case["seed"] + 1)
-    want = reference.expect(data)
-    inout = reference.inout(data)
-    return Right(data, reference.answer(data), want, other, reference.answer, _digits(source), inout)
-
-
-def _digits(source: ProbedProblem) -> int:
-    """Return the mantissa bits of the arithmetic that a problem asks for, at most 23."""
-    check = source.problem["check"]
+    want, inout, check = reference.expect(data), reference.inout(data), reference.problem["check"]
     eps = max(ALLOWED[check.get("allow", "")], torch.finfo(getattr(torch, check["accumulate"])).eps)
-    return min(round(-math.log2(eps)), 23)
+    digits = min(round(-math.log2(eps)), 23)
+    return Right(data, reference.answer(data), want, other, reference.answer, digits, inout, reference.names)
 
 
-def _structured(source: ProbedProblem, case: Case) -> Iterator[Right]:
+def _structured(reference: Reference, case: Case) -> Iterator[Right]:
     """Yield a case's contents of each structure that the judge draws; for benchmark cases only the timed kinds."""
-    reference = source.reference
-    kinds = [kind for kind in reference.kinds() if kind.timed or case not in source.problem["benchmarks"]]
+    kinds = [kind for kind in reference.kinds() if kind.timed or case not in reference.problem["benchmarks"]]
     for number, kind in enumerate(kinds):
         data = reference.data(case, case["seed"] + 2 + number)
         if found := reference.structure_contents(case, data, number, kind):
             changed, _, want = found
             yield replace(
-                _right(source, case), data=changed, outputs=reference.answer(changed), want=want, structured=True
+                _right(reference, case), data=changed, outputs=reference.answer(changed), want=want, structured=True
             )
 
 
-def _contents(source: ProbedProblem) -> Iterator[Right]:
-    cases = [*source.problem["tests"], *source.problem["benchmarks"]]
-    yield from (_right(source, case) for case in cases)
+def _contents(reference: Reference) -> Iterator[Right]:
+    cases = [*reference.problem["tests"], *reference.problem["benchmarks"]]
+    yield from (_right(reference, case) for case in cases)
     for case in cases:
-        yield from _structured(source, case)
-
-
-def _score(source: ProbedProblem) -> Row:
-    names = [arg["name"] for arg in source.problem["args"] if arg["role"] != "out"]
-    accepts = partial(_accepts, source.reference)
-    return "mutation score", True, score(_contents(source), names, accepts, _SCORE_S)
+        yield from _structured(reference, case)
 
 
 def _accepts(reference: Reference, right: Right, answer: Tensors) -> bool:
@@ -324,9 +294,8 @@ def _accepts(reference: Reference, right: Right, answer: Tensors) -> bool:
     return not wrong and not reference.objection(right.data, answer)
 
 
-def _bytes(source: ProbedProblem, data: Tensors) -> list[torch.Tensor]:
-    inputs = data[: len(data) - source.reference.outputs]
-    return [bits(tensor.clone()) for tensor in inputs]
+def _bytes(reference: Reference, data: Tensors) -> list[torch.Tensor]:
+    return [bits(tensor.clone()) for tensor in data[: len(data) - reference.outputs]]
 
 
 def _equal(first: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
@@ -362,14 +331,11 @@ def _argument_differs(arg: Mapping[str, str], tensor: torch.Tensor, params: Mapp
         return f"args of {name}: {error}"
     if declared is not None and declared != shape:
         return f"{name} has shape {shape}, args declares ({arg['shape']}) = {declared}"
-    if steps is not None and not _same_layout(shape, strides, steps):
+    if steps is not None and not (
+        len(steps) == len(shape)
+        and all(step == want for size, step, want in zip(shape, strides, steps, strict=True) if size > 1)
+    ):
         return f"{name} has strides {strides}, args declares {steps}"
     if steps is None and arg.get("layout", "").startswith("row-major") and not tensor.is_contiguous():
         return f"{name} has strides {strides}, args declares row-major"
     return ""
-
-
-def _same_layout(shape: tuple[int, ...], strides: tuple[int, ...], declared: tuple[int, ...]) -> bool:
-    if len(declared) != len(shape):
-        return False
-    return all(step == want for size, step, want in zip(shape, strides, declared, strict=True) if size > 1)

@@ -4,7 +4,6 @@ import contextlib
 import os
 import socket
 import traceback
-from typing import Any
 
 import torch
 
@@ -17,8 +16,7 @@ from ksflow.evaluation.judge.spinner import IdleSpinner
 from ksflow.evaluation.judge.timing import Backend
 from ksflow.evaluation.processes import core_choice, core_pinning
 from ksflow.evaluation.sandbox import levels
-
-Json = dict[str, Any]
+from ksflow.records.base import Json
 
 _TOO_SMALL = (
     "the device's memory is too small to judge such cases: use smaller ones (problem.cap=N, problem.cases=...). "
@@ -27,10 +25,8 @@ _NULL_LIMITS = {"memory_mb": 256, "check_s": 86400.0, "time_s": 0.0}
 
 
 class CorePinning:
-    """Cores of this judge and of its sandboxes: some that no other judge here has reserved, if there are any.
-
-    count: how many a sandbox gets. shared: the judge takes one of these, for tests on a small machine.
-    """
+    """Cores of this judge and of its sandboxes: some that no other judge here has reserved, if there are any. count:
+    how many a sandbox gets. shared: the judge takes one of these, for tests on a small machine."""
 
     def __init__(self, cores: set[int], count: int = 1, shared: bool = False) -> None:
         self._held: list[socket.socket] = []
@@ -64,19 +60,13 @@ class RequestHandler:
     """
 
     def __init__(
-        self,
-        light: socket.socket,
-        heavy: socket.socket,
-        spinner: IdleSpinner,
-        gpu: str,
-        loop: str,
-        cores: CorePinning,
+        self, light: socket.socket, heavy: socket.socket, spinner: IdleSpinner, gpu: str, loop: str, cores: CorePinning
     ) -> None:
         self.spinner = spinner
         self.all_cores = os.sched_getaffinity(0)
         self.cores = cores
-        self.host = Host(light, heavy, self.cores.sandbox, levels.probe().level, loop=loop, resting=spinner.let_idle)
-        spinner.pin(self.cores.sandbox)
+        self.host = Host(light, heavy, cores.sandbox, levels.probe().level, loop=loop, resting=spinner.let_idle)
+        spinner.pin(cores.sandbox)
         overhead = Overhead(self.host.start({"language": "cpp"}, _NULL_LIMITS))
         self.backend = Backend(overhead, PoolLimits(lasts=self.host.level in levels.PRIVATE))
         if gpu:
@@ -125,7 +115,7 @@ class RequestHandler:
 
 
 def _probe(pool: InputPool, request: Json) -> Json:
-    return probe(pool)
+    return {"rows": probe(pool.reference)}
 
 
 def _contents(pool: InputPool, request: Json) -> Json:

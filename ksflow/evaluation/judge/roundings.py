@@ -54,10 +54,8 @@ class Units(TorchDispatchMode):
 
 
 class Rounded(TorchDispatchMode):
-    """Computes everything in fp64, with each result off by up to its unit, relatively and at random.
-
-    units: None rounds nothing. allowed: the eps to which operands of products may be rounded, if coarser.
-    """
+    """Computes everything in fp64, with each result off by up to its unit, relatively and at random. units: None
+    rounds nothing. allowed: the eps to which operands of products may be rounded, if coarser."""
 
     def __init__(self, units: Units | None, generator: torch.Generator, allowed: float = 0.0) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from ksflow.evaluation.judge import statistics
 from ksflow.evaluation.judge.overhead import NullTimings
 from ksflow.records.evidence import RESOLVED
@@ -50,10 +52,8 @@ class Samples:
             row.append(value)
 
     def settle(self, stopping_us: float) -> None:
-        """Choose one clock for all calls; until now the larger one of each call counts.
-
-        stopping_us: the CPU time of stopping a null kernel's sandbox.
-        """
+        """Choose one clock for all calls, of which the larger one has counted so far. stopping_us: of a null
+        kernel's box."""
         low_wall, low_cpu = (
             statistics.low_mean(statistics.pick(row, self.undisturbed)) for row in (self.wall, self.cpu)
         )
@@ -93,14 +93,18 @@ class Samples:
         rows = zip(self.us, self.cpu, self.undisturbed, strict=True)
         return [us if undisturbed else min(us, cpu) for us, cpu, undisturbed in rows]
 
-    def low_mean(self) -> float:
-        """Return the ranked statistic."""
-        return statistics.low_mean(statistics.pick(self.us, self.undisturbed), self.window)
+    def low_mean(self, clock: list[float] | None = None) -> float:
+        """Return the ranked statistic, by default of the times that count."""
+        return statistics.low_mean(statistics.pick(clock or self.us, self.undisturbed), self.window)
+
+    def low_interval(self, seed: int) -> tuple[float, float]:
+        """Return the 95 % interval of the ranked statistic."""
+        picked = statistics.pick(self.us, self.undisturbed)
+        return statistics.low_interval(picked, torch.Generator().manual_seed(seed), self.window)
 
 
 def samples_of(batches: list[tuple[float, float]], null: NullTimings, stopped: Sequence[bool] = ()) -> Samples:
-    """Return the samples from a kernel's batches, in (wall, CPU) seconds, and the null batches of the same benchmark.
-    `stopped`: as in `Samples`."""
+    """Return the samples from batches of a kernel and of the null kernel, in seconds. `stopped`: as in `Samples`."""
     samples = Samples(notes={"null": null.evidence()}, stopped=list(stopped))
     for wall_s, cpu_s in batches:
         samples.add(wall_s - null.wall_s, cpu_s - null.cpu_s)

@@ -19,8 +19,7 @@ from pathlib import Path
 
 import torch
 
-from ksflow.evaluation.judge.buffers import Buffers
-from ksflow.evaluation.judge.cases import Layout
+from ksflow.evaluation.judge.buffers import Buffers, Layout
 from ksflow.evaluation.judge.failure import CAUSES, Failure, Log, Overdue, exit_failure, strip_controls, without_values
 from ksflow.evaluation.judge.freezer import Freezer, GroupFreezer, SignalFreezer
 from ksflow.evaluation.sandbox import linux
@@ -72,8 +71,7 @@ class Sandbox:
 
     def __init__(self, start: SandboxSpec, buffers: Buffers) -> None:
         self.log = Log()
-        self._supervisor_s = start.supervisor_s
-        self._resting = start.resting
+        self._start = start
         self.pid = 0
         self.cores = max(len(start.cores), 1)
         self.exit: int | None = None
@@ -81,8 +79,6 @@ class Sandbox:
         self.locked: bool | None = None
         self._cause = ""
         self._others = ""
-        self._sealed = False
-        self._files = start.files
         self.folder = tempfile.mkdtemp(prefix=PREFIX)
         for name, text in start.files.items():
             Path(self.folder, name).write_text(text, encoding="utf-8")
@@ -97,7 +93,8 @@ class Sandbox:
             fds.append(self.log.writer)
             loads = [*filter(None, (start.artefact, start.loop))]
             fds += map(linux.sealed_copy, loads)  # the owner of the original could change its times or mode
-            if start.digest and _digest(fds[-len(loads)]) != start.digest:
+            code = fds[-len(loads)]
+            if start.digest and hashlib.sha256(os.pread(code, os.fstat(code).st_size, 0)).hexdigest() != start.digest:
                 raise OSError(f"{start.artefact} is not what was compiled: another program changed it")
             order = self._order(start, len(fds) - 1 - len(loads) if loads else 0)
             socket.send_fds(start.zygote, [json.dumps(order).encode()], fds)
@@ -140,10 +137,8 @@ class Sandbox:
         self._answer(DONE, nonce, time.monotonic() + 30, spin_s=0)
 
     def keep_one_process(self) -> bool:
-        """Lock the sandbox to one process, whose CPU clock then covers all of its work. Raises Failure.
-
-        Its other processes are killed. Returns False if this system cannot prevent new ones.
-        """
+        """Lock the sandbox to one process, whose CPU clock then covers all of its work; its other processes are
+        killed. Returns False if this system cannot prevent new ones. Raises Failure."""
         with contextlib.suppress(OSError):
             self.supervisor.send(b"lock")
         self._until(lambda: self.locked is not None, "its supervisor does not answer")
@@ -152,11 +147,9 @@ class Sandbox:
             raise Failure(kind, self._others)
         return bool(self.locked)
 
-    def freeze(self) -> str:
-        """Stop all threads of the sandbox's process until `thaw` or `go`, and return the method used. Raises Failure.
-
-        Returns when no thread runs any more. Call `alone` first: other processes are not stopped.
-        """
+    def freeze(self) -> None:
+        """Stop all threads of the sandbox's process until `thaw` or `go`. Raises Failure. Call `keep_one_process`
+        first: other processes are not stopped."""
         try:
             if self._freezer is None:
                 self._freezer = GroupFreezer(Path(self._group)) if self._group else SignalFreezer(self.pid)
@@ -171,10 +164,8 @@ class Sandbox:
                 raise Failure("timeout", "could not be stopped")
             if waited > _SPIN_S:
                 time.sleep(_LOOK_S)
-        return self._freezer.how
 
     def thaw(self) -> None:
-        """Resume the sandbox if it is frozen."""
         if self._frozen and self._freezer is not None:
             self._frozen = False
             with contextlib.suppress(OSError):  # it has ended; the next answer reports that
@@ -182,9 +173,7 @@ class Sandbox:
 
     def seal(self) -> None:
         """Stop passing on the sandbox's own text, because it is about to hold secret inputs."""
-        if not self._sealed:
-            self._sealed = True
-            self.log.seal()
+        self.log.seal()
 
     def fill(self, slot: int, packed: torch.Tensor, poison: int) -> None:
         """Copy contents into a slot; fill its outputs with the byte `poison`, or with what they hold before a call."""
@@ -194,10 +183,8 @@ class Sandbox:
         self.region(slot, out=False).copy_(packed)
 
     def go(self, slots: bytes, timeout_s: float) -> float:
-        """Call the kernel on these slots and return the wall time in seconds. Raises Failure.
-
-        A frozen sandbox gets the message before it is thawed, so that it wakes up once.
-        """
+        """Call the kernel on these slots and return the wall time in seconds. Raises Failure. A frozen sandbox gets
+        the message before it is thawed, so that it wakes up once."""
         self._expect_silence()
         started = time.perf_counter()
         nonce = self._say(GO, slots)
@@ -207,10 +194,7 @@ class Sandbox:
 
     def go_within_reason(self, slots: bytes, timeout_s: float, reference_s: Callable[[], float]) -> None:
         """Call the kernel without timing it. Raises Failure, early if the call uses far more CPU time than the
-        reference.
-
-        reference_s: measures the reference's time; called only after the kernel has used several seconds.
-        """
+        reference, which `reference_s` measures only after the kernel has used several seconds."""
         self._expect_silence()
         nonce, deadline = self._say(GO, slots), time.monotonic() + timeout_s
         began_s, most_s, known_s = self.cpu_s(), _CALL_CPU_S * self.cores, 0.0
@@ -235,8 +219,7 @@ class Sandbox:
         return self.region(slot, out=True).clone()
 
     def cpu_s(self) -> float:
-        """Return the CPU seconds of the sandbox's process with all its threads, as the OS counts them. Raises
-        Failure."""
+        """Return the CPU seconds of the sandbox's process with all its threads. Raises Failure."""
         try:
             return linux.cpu_s(self.pid)
         except OSError:
@@ -308,7 +291,7 @@ class Sandbox:
 
     def _answer(self, word: bytes, nonce: bytes, deadline: float, spin_s: float) -> bytes:
         message = self._spin(spin_s) if spin_s else b""
-        with contextlib.nullcontext() if message else self._resting():
+        with contextlib.nullcontext() if message else self._start.resting():
             while not message:
                 message = self._wait(deadline)
         return self._checked(message, word, nonce)
@@ -319,7 +302,7 @@ class Sandbox:
             return message[len(word + nonce) :]
         kind, _, text = strip_controls(message).partition(" ")
         if kind in ("wrong", "error"):
-            raise Failure(kind, without_values(kind, text, self._files) if self._sealed else text)
+            raise Failure(kind, without_values(kind, text, self._start.files) if self.log.sealed else text)
         raise Failure("cheat", "sent an answer to no request")
 
     def _spin(self, seconds: float) -> bytes:
@@ -362,7 +345,7 @@ class Sandbox:
 
     def _until(self, known: Callable[[], bool], missing: str) -> None:
         """Read the supervisor's messages until `known()`. Raises Failure; "harness" for a fault of the supervisor."""
-        end = time.monotonic() + self._supervisor_s
+        end = time.monotonic() + self._start.supervisor_s
         while not known():
             if not select.select([self.supervisor], [], [], max(end - time.monotonic(), 0))[0]:
                 raise Failure("harness", missing)
@@ -401,11 +384,3 @@ class Sandbox:
                 self._note(self._supervisor_message())
         self.log.drain()
         return exit_failure(self._cause, self.exit)
-
-
-def _digest(fd: int) -> str:
-    with open(os.dup(fd), "rb") as file:
-        file.seek(0)
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-        file.seek(0)
-    return found

@@ -8,8 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any
+from functools import partial, reduce
 
 import torch
 
@@ -23,10 +22,8 @@ from ksflow.evaluation.judge.sandboxed import ENDLESS, Sandbox, SandboxSpec
 from ksflow.evaluation.judge.timing import Backend
 from ksflow.evaluation.processes import quota
 from ksflow.evaluation.sandbox.levels import PRIVATE
-from ksflow.records.base import mean
+from ksflow.records.base import Json, mean
 from ksflow.records.evidence import BUSY, RESOLVED
-
-Json = dict[str, Any]
 
 _OWN, _CONTROL_KERNEL = "", "control kernel"
 _OFF = 0.02  # with a larger difference of a kernel from itself, nothing is ranked
@@ -131,30 +128,26 @@ class Judgement:
     def _check(self) -> None:
         budget = WaitBudget(self.limits["check_s"])
         rows = self.evidence["checked"] = []
+        texts = self.kernel.get("files", {}).values()
+        compiles = not self.kernel.get("artefact") and any(map(_COMPILES.search, texts))
         with self._candidate("check", self.pool.test_buffers()) as sandbox:
-            measure, patient = self.show and self.only_right, self._patient
-            ask = partial(check, sandbox, budget=budget, show=self.show, measure=measure, patient=patient)
+            # a first call may take long if it compiles, or runs on a device without a CPU clock
+            patient = compiles or bool(self.host.device)
+            ask = partial(check, sandbox, budget=budget, show=self.show, patient=patient)
             for case in self.pool.tests:  # until the first secret inputs the kernel's messages may be shown
                 self.at = case.name
-                rows.append(ask(case, self.pool.reference, [case.public()]))
+                rows.append(ask(case, [case.public()]))
             for row, case in zip(rows, self.pool.tests, strict=True):
                 self.at = case.name
-                again = ask(case, self.pool.reference, case.secret_entries())
+                again = ask(case, case.secret_entries())
                 both = {"seeds": row["seeds"] + again["seeds"], "worst": max(row["worst"], again["worst"])}
                 objection = {"upstream": words} if (words := row.get("upstream", "pass")) != "pass" else {}
                 row |= {**again, **both, **objection}
-        objections = [f"{row['case']}: {row['upstream']}" for row in rows if row.get("upstream", "pass") != "pass"]
-        text = "\n".join(self.kernel.get("files", {}).values())
-        words = [word for word in self.pool.reference.forbidden if word in text]
-        objections = [*(f"its text has {word}, which upstream forbids" for word in words), *objections]
         if self.pool.reference.upstream is not None:
+            named = [word for word in self.pool.reference.forbidden if any(word in text for text in texts)]
+            objections = [f"its text has {word}, which upstream forbids" for word in named]
+            objections += [f"{row['case']}: {row['upstream']}" for row in rows if row["upstream"] != "pass"]
             self.evidence["upstream"] = objections[0] if objections else "pass"
-
-    @property
-    def _patient(self) -> bool:
-        """Whether a first call may take long: it may compile, or run on a device without a CPU clock."""
-        texts = () if self.kernel.get("artefact") else self.kernel.get("files", {}).values()
-        return bool(self.host.device) or any(map(_COMPILES.search, texts))
 
     def _time(self) -> list[Json]:
         outcome = self._compare("time", {_OWN: self.kernel, **self.against})
@@ -198,7 +191,7 @@ class Judgement:
         if not sure and (itself["why"] or abs(itself["speedup"] - 1) > _OFF):
             off = f"{single or 'the kernel'} against itself read x{itself['speedup']:.3f}"
             decided["why"] = decided["why"] or (f"{off}: {itself['why']}" if itself["why"] else off)
-        both = first.pool(again, _OWN)
+        both = first.joined(again, _OWN)
         decided["why"] = decided["why"] or (self._held_back(incumbent, both) if sure else "")
         decided["ranked"] = not decided["why"]
         self._note(incumbent, decided if ahead else {})
@@ -212,11 +205,9 @@ class Judgement:
             row |= seen if row["id"] == incumbent else {}
 
     def _held_back(self, incumbent: str, outcome: Outcome) -> str:
-        """Return why a lead may come from an incumbent that holds back, or "".
-
-        It may if the incumbent takes longer than recorded, this kernel takes about as long as recorded, and the
-        incumbent beside itself is as fast as recorded, so that the machine has not become slower.
-        """
+        """Return why a lead may come from an incumbent that holds back, or "": the incumbent takes longer than
+        recorded, this kernel about as long, and the incumbent beside itself is as fast as recorded, so the machine
+        is not slower."""
         recorded: Json = self.against[incumbent].get("us", {})
         if recorded.keys() != {results.case["name"] for results in outcome.cases}:
             return ""
@@ -229,23 +220,17 @@ class Judgement:
         return f"{incumbent} takes x{now:.2f} of what it took when it was judged, and this kernel x{own:.2f} of that"
 
     def _compare(self, phase: str, kernels: dict[str, Json], effort: Effort = Effort()) -> Outcome:  # noqa: B008
-        """Compare the first kernel with the others.
-
-        A rival that fails beside it, and not beside itself, leaves the kernel unranked: the kernel may have made the
-        rival fail. A rival that also fails beside itself is dropped.
-        """
+        """Compare the first kernel with the others. A rival that fails beside it, and not beside itself, leaves the
+        kernel unranked: the kernel may have made it fail. A rival that also fails beside itself is dropped."""
 
         def at(case: str) -> None:
             self.at = case
 
         own, *others = kernels.items()
         groups = [dict([own, other]) for other in others] if self.pool.large and others else [kernels]
-        outcome: Outcome | None = None
-        for group in groups:
-            comparison = PairedComparison(self.pool, self.backend, group, at, effort)
-            result = comparison.run(partial(self._candidate, phase), self._open)
-            outcome = outcome.with_comparison(result, own[0]) if outcome else result
-        assert outcome is not None
+        comparisons = [PairedComparison(self.pool, self.backend, group, at, effort) for group in groups]
+        results = [comparison.run(partial(self._candidate, phase), self._open) for comparison in comparisons]
+        outcome = reduce(lambda one, other: one.joined(other, own[0]), results)
         for name, reason in outcome.skipped.items():
             if name == _CONTROL_KERNEL:
                 continue
@@ -310,8 +295,7 @@ class Judgement:
 
 
 def _times(outcome: Outcome, name: str, recorded: Json) -> float:
-    """Return the time relative to that recorded, of the replicate in which the kernel is fastest: the weighted
-    geometric mean over the cases."""
+    """Return the weighted geometric mean of the fastest replicate's times, relative to those recorded."""
     replicates = zip(*(results.samples(name) for results in outcome.cases), strict=False)
     before = [math.log(recorded[results.case["name"]]) for results in outcome.cases]
     logs = [[math.log(each.low_mean()) - log for each, log in zip(row, before, strict=True)] for row in replicates]

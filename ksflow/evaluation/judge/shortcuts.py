@@ -5,14 +5,13 @@ problem can reject them depends on its bound and on its contents: the mean of a 
 when half of them are left out. Only a shortcut that changes the outputs counts.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
 
-from ksflow.evaluation.judge.cases import Tensors
-from ksflow.evaluation.judge.mutants import Right, answer_with, digits, unread_substitutes
+from ksflow.evaluation.judge.buffers import Tensors
+from ksflow.evaluation.judge.mutants import Change, Right, WrongAnswer, digits, unread_substitutes
 from ksflow.evaluation.judge.tolerance import parts, rms
 
 _INPUTS, _DIMENSIONS = 4, 3  # how many of the largest inputs and dimensions are tried
@@ -21,27 +20,6 @@ _FEWEST = 16  # least rows and columns of a matrix that is replaced by one of lo
 _MOST_RANK = 64
 _ENOUGH_BITS = {torch.bfloat16: 4, torch.float16: 7}
 """Mantissa bits of a 16-bit number that an fp8 operand (e4m3) lacks."""
-
-
-@dataclass(frozen=True)
-class Shortcut:
-    """One way to do less work."""
-
-    kind: str  # the row of `problem check` to which the shortcut belongs
-    what: str  # the kernel's behaviour: "reads the first half of x only, along dimension 1"
-    answer: Callable[[Right], Tensors]
-    """Returns the outputs on contents of the shortcut's case. May raise whatever the reference does."""
-
-    place: int | None = None  # index of the input; None for a shortcut on outputs
-
-    def answers(self, right: Right) -> Iterator[Tensors]:
-        """Yield, for each output that the shortcut changes: that output, the others right."""
-        answer = self.answer(right)
-        for index, (mine, theirs) in enumerate(zip(answer, right.outputs, strict=True)):
-            if mine.shape == theirs.shape and differs(mine, theirs, right, index):
-                yield right.but_for(index, mine)
-
-
 _NOTHING_LEFT = "no part of an input that could be left out affects the outputs (integers are not tried)"
 UNREAD = "one input left unread"
 """Reported and not refused for another format's tolerance, which may be wide enough to ignore small biases."""
@@ -56,85 +34,83 @@ KINDS = {
 """Kind of shortcut -> why it may not apply."""
 
 
-def shortcuts_on(right: Right, names: Sequence[str]) -> Iterator[Shortcut]:
-    """Yield the shortcuts for a case with such contents. names: of the inputs."""
+def shortcuts_on(right: Right) -> Iterator[WrongAnswer]:
+    """Yield the shortcuts for a case with such contents; `what` says "reads the first half of x only"."""
     yield from _of_outputs(right)
-    inputs = right.data[: len(right.data) - len(right.outputs)]
+    inputs = right.inputs
     for index, tensor in enumerate(inputs if len(inputs) > 1 else ()):
-        name = names[index] if len(names) == len(inputs) else f"input {index}"
         for number, _ in enumerate(unread_substitutes(right, index) if tensor.numel() else ()):
-            yield Shortcut(UNREAD, f"never reads {name}", _without(index, number), index)
+            yield WrongAnswer(UNREAD, f"never reads {right.name(index)}", _without(index, number), index)
     # integers wider than a byte may be indices, and another value may be out of range
     whole = [
         n for n, t in enumerate(inputs) if t.numel() > 1 and (parts(t).is_floating_point() or t.dtype.itemsize == 1)
     ]
     largest = sorted(whole, key=lambda index: -inputs[index].numel())[:_INPUTS]
     for index in largest:
-        name = names[index] if len(names) == len(inputs) else f"input {index}"
-        yield from _of_input(inputs[index], index, name)
+        yield from _of_input(right, index)
         if len(largest) > 1:  # a single operand: rounding it gains nothing
-            yield from _rounded(inputs[index], index, name, right.digits)
+            yield from _rounded(right, index)
 
 
-def _of_input(tensor: torch.Tensor, place: int, name: str) -> Iterator[Shortcut]:
-    sizes = sorted(range(tensor.ndim), key=lambda dim: -tensor.shape[dim])[:_DIMENSIONS]
-    for dim in sizes:
+def answers(shortcut: WrongAnswer, right: Right) -> Iterator[Tensors]:
+    """Yield, for each output that the shortcut changes: that output, the others right."""
+    for index, (mine, theirs) in enumerate(zip(shortcut.answer(right), right.outputs, strict=True)):
+        if mine.shape == theirs.shape and differs(mine, theirs, right, index):
+            yield right.but_for(index, mine)
+
+
+def _of_input(right: Right, place: int) -> Iterator[WrongAnswer]:
+    tensor, name = right.data[place], right.name(place)
+    for dim in sorted(range(tensor.ndim), key=lambda dim: -tensor.shape[dim])[:_DIMENSIONS]:
         n = tensor.shape[dim]
         along = f" of {name}" + (f" along dimension {dim}" if tensor.ndim > 1 else "")
         for left, words in ((n // 2, "half"), (n - n // _TAIL, f"{_TAIL - 1} of {_TAIL} parts")):
             if 0 < left < n:
-                first = f"takes the first {words}{along}"
-                again = torch.arange(n) % left
-                yield _changed("a part of an input", f"{first} for the rest too", place, _taken(dim, again))
+                kind, first = "a part of an input", f"takes the first {words}{along}"
+                again = _taken(dim, torch.arange(n) % left)
+                yield WrongAnswer.of_input(kind, f"{first} for the rest too", place, again)
                 if parts(tensor).is_floating_point():
-                    yield _changed("a part of an input", f"{first} and nothing else", place, _cut_off(dim, left))
+                    yield WrongAnswer.of_input(kind, f"{first} and nothing else", place, _cut_off(dim, left))
         for step in (2, _COARSE):
             if n >= 2 * step:
                 every = f"takes one of every {step} elements{along} for all of them"
-                yield _changed("a sample of an input", every, place, _taken(dim, torch.arange(n) // step * step))
+                change = _taken(dim, torch.arange(n) // step * step)
+                yield WrongAnswer.of_input("a sample of an input", every, place, change)
 
 
-def _rounded(tensor: torch.Tensor, place: int, name: str, kept: int) -> Iterator[Shortcut]:
-    kind = "one operand in lower precision"
-    if tensor.dtype in _ENOUGH_BITS:
-        yield _changed(kind, f"rounds {name} to the digits of fp8", place, _to_fp8)
-    elif tensor.dtype in (torch.float32, torch.float64):
-        for what, left in (("bf16", 7), ("TF32", 10)):
-            if left < kept:
-                yield _changed(kind, f"rounds {name} to {what}", place, partial(digits, kept=left))
+def _rounded(right: Right, place: int) -> Iterator[WrongAnswer]:
+    kind, what, dtype = "one operand in lower precision", f"rounds {right.name(place)} to", right.data[place].dtype
+    if dtype in _ENOUGH_BITS:
+        yield WrongAnswer.of_input(kind, f"{what} the digits of fp8", place, _to_fp8)
+    elif dtype in (torch.float32, torch.float64):
+        for name, kept in (("bf16", 7), ("TF32", 10)):
+            if kept < right.digits:
+                yield WrongAnswer.of_input(kind, f"{what} {name}", place, partial(digits, kept=kept))
 
 
-def _of_outputs(right: Right) -> Iterator[Shortcut]:
+def _of_outputs(right: Right) -> Iterator[WrongAnswer]:
     for index, out in enumerate(right.outputs):
         number = f" of output {index}" if len(right.outputs) > 1 else ""
         for dim in sorted(range(out.ndim), key=lambda dim: -out.shape[dim])[:_DIMENSIONS]:
             if out.shape[dim] >= 4:
                 what = f"computes every other element along dimension {dim}{number} and copies it to the next"
-                twice = torch.arange(out.shape[dim]) // 2 * 2
-                yield _of_output("outputs copied from their neighbours", what, index, _taken(dim, twice))
+                twice = _taken(dim, torch.arange(out.shape[dim]) // 2 * 2)
+                yield WrongAnswer.of_output("outputs copied from their neighbours", what, index, twice)
         if out.is_floating_point() and out.ndim > 1 and min(out.shape[-2:]) >= _FEWEST:
             for rank in (1, min(min(out.shape[-2:]) // _TAIL, _MOST_RANK)):
                 what = f"computes a matrix of rank {rank} in place of the output{number}"
-                yield _of_output("a matrix of low rank", what, index, of_rank(rank))
-
-
-def _changed(kind: str, what: str, place: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Shortcut:
-    return Shortcut(kind, what, lambda right: answer_with(right, place, change(right.data[place])), place)
+                yield WrongAnswer.of_output("a matrix of low rank", what, index, of_rank(rank))
 
 
 def _without(index: int, number: int) -> Callable[[Right], Tensors]:
     def answer(right: Right) -> Tensors:
-        instead = unread_substitutes(right, index)
-        return answer_with(right, index, instead[number]) if number < len(instead) else right.outputs
+        instead = unread_substitutes(right, index)[number:]
+        return right.rerun({index: instead[0]}) if instead else right.outputs
 
     return answer
 
 
-def _of_output(kind: str, what: str, place: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Shortcut:
-    return Shortcut(kind, what, lambda right: right.but_for(place, change(right.outputs[place])))
-
-
-def _taken(dim: int, index: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+def _taken(dim: int, index: torch.Tensor) -> Change:
     """Return a function that selects slices of a tensor, keeping its shape."""
 
     def change(whole: torch.Tensor) -> torch.Tensor:
@@ -144,7 +120,7 @@ def _taken(dim: int, index: torch.Tensor) -> Callable[[torch.Tensor], torch.Tens
     return change
 
 
-def _cut_off(dim: int, left: int) -> Callable[[torch.Tensor], torch.Tensor]:
+def _cut_off(dim: int, left: int) -> Change:
     """Return a function that zeroes the slices from `left` on."""
 
     def change(whole: torch.Tensor) -> torch.Tensor:
@@ -163,7 +139,7 @@ def _to_fp8(whole: torch.Tensor) -> torch.Tensor:
     return (near & -(1 << bits)).view(whole.dtype)
 
 
-def of_rank(rank: int) -> Callable[[torch.Tensor], torch.Tensor]:
+def of_rank(rank: int) -> Change:
     """Return a function that gives the nearest matrix (each, in a batch) of that rank, by a few iterations."""
 
     def change(whole: torch.Tensor) -> torch.Tensor:

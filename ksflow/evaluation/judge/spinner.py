@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from ksflow.evaluation.sandbox import linux
@@ -36,31 +37,28 @@ class IdleSpinner:
             os.waitpid(self.pid, os.WUNTRACED)  # it stops itself once it is pinned; an earlier SIGCONT would be lost
         os.close(self._core)
 
-    @contextlib.contextmanager
-    def keep_awake(self) -> Iterator[None]:
+    def keep_awake(self) -> AbstractContextManager[None]:
         """Keep the core awake during the block."""
-        self._tell(True)
-        try:
-            yield
-        finally:
-            self._tell(False)
+        return self._during(True)
+
+    def let_idle(self) -> AbstractContextManager[None]:
+        """Stop spinning during the block."""
+        return self._during(False)
 
     @contextlib.contextmanager
-    def let_idle(self) -> Iterator[None]:
-        """Stop spinning during the block, if it was spinning."""
-        spins = self._spins
-        if spins:
-            self._tell(False)
+    def _during(self, spins: bool) -> Iterator[None]:
+        before = self._spins
+        self._tell(spins)
         try:
             yield
         finally:
-            if spins:
-                self._tell(True)
+            self._tell(before)
 
     def _tell(self, spins: bool) -> None:
-        self._spins = spins
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGCONT if spins else signal.SIGSTOP)
+        if spins != self._spins:
+            self._spins = spins
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGCONT if spins else signal.SIGSTOP)
 
 
 def _spin(reader: int) -> None:

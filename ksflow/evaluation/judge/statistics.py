@@ -42,7 +42,6 @@ def low_mean(samples: list[float], window: tuple[float, float] = LOW) -> float:
 
 
 def median(samples: list[float]) -> float:
-    """Return the median."""
     return quantile(samples, 0.5)
 
 
@@ -62,9 +61,8 @@ def are_too_few(keep: list[bool]) -> bool:
 
 def pick(samples: list[float], keep: list[bool]) -> list[float]:
     """Return the samples to keep, or all of them if few would be left."""
-    return (
-        list(samples) if are_too_few(keep) else [sample for sample, wanted in zip(samples, keep, strict=True) if wanted]
-    )
+    few = are_too_few(keep)
+    return [sample for sample, wanted in zip(samples, keep, strict=True) if wanted or few]
 
 
 def low_interval(
@@ -80,16 +78,10 @@ def low_interval(
 
 
 def ratio_logs(
-    other: list[float],
-    own: list[float],
-    keep: list[bool],
-    generator: torch.Generator,
-    window: tuple[float, float] = LOW,
+    other: list[float], own: list[float], keep: list[bool], generator: torch.Generator, window: tuple[float, float]
 ) -> torch.Tensor:
-    """Return draws of log(low(other) / low(own)) over the rounds to keep. Both were timed on the same contents.
-
-    A bootstrap of the rounds; for many rounds its normal approximation, which costs less.
-    """
+    """Return draws of log(low(other) / low(own)) over the rounds to keep, both timed on the same contents: a
+    bootstrap of the rounds; for many rounds its normal approximation, which costs less."""
     rows = torch.tensor([pick(samples, keep) for samples in (other, own)], dtype=torch.float64)
     if rows.shape[1] > _MOST_RESAMPLED:
         lows = _low(rows, window)
@@ -129,14 +121,12 @@ class RandomEffects:
     p: float  # p value of replicates so far apart under a common mean (Cochran's Q); 1 for a single one
     foreseen: float = 0.0
     """The standard error to expect of so many replicates, from their own errors and the prior spread."""
+    values: tuple[float, ...] = ()  # the replicates'
 
     @property
     def half(self) -> float:
-        """Half of the 95 % interval of `mean`.
-
-        Two or three replicates that agree by chance do not make it narrower than the prior. If the moderated interval
-        contains 0, so that nothing is claimed, that one counts.
-        """
+        """Half of the 95 % interval of `mean`. Two or three replicates that agree by chance do not make it narrower
+        than the prior. If the moderated interval contains 0, so that nothing is claimed, that one counts."""
         half = self.error * _student(self.free, _STUDENT, _NORMAL)
         if self.free >= _TELLING:
             return half
@@ -177,17 +167,7 @@ class RandomEffects:
 
     def with_control(self, control: "RandomEffects") -> "RandomEffects":
         """Return the same with the difference of one kernel from itself, in the same comparison, as a variance
-        component.
-
-        The two kernels read m = d + b + e, one of them beside itself c = b' + e'. Here d is the difference; e and e'
-        have the variances that follow from the replicates (V = error^2 with n degrees of freedom, V'); b and b' are
-        what two kernels of one comparison differ by in all of its replicates, of one variance w. The mean of c^2 is
-        w + V', so
-            w = max(0, c^2 - V')                           one degree of freedom
-            error^2 = V + w
-            free = (V + w)^2 / (V^2 / n + w^2)             Satterthwaite 1946
-        A control that is within its own error changes nothing.
-        """
+        component (the derivation is in docs/trust.md). A control that is within its own error changes nothing."""
         own, between = self.error**2, max(0.0, control.mean**2 - control.error**2)
         if not between:
             return self
@@ -197,17 +177,12 @@ class RandomEffects:
 
 
 def random_effects(values: list[float], variances: list[float], spread: float = SPREAD) -> RandomEffects:
-    """Return the combined mean of replicates, each with the variance of its own error.
-
-    The random-effects model of meta-analysis: the variance between replicates by DerSimonian and Laird (1986), the
-    interval by Hartung and Knapp (2001) with Student's t of one degree of freedom less than there are replicates, and
-    no narrower than within-replicate errors make it (Roever, Knapp and Friede 2015). For a single replicate the
-    standard deviation between replicates is taken to be `spread`.
-    """
+    """Return the combined mean of replicates, each with the variance of its own error: the random-effects model of
+    docs/trust.md. For a single replicate the standard deviation between replicates is taken to be `spread`."""
     count = len(values)
     if count == 1:
         error = math.hypot(spread, math.sqrt(variances[0]))
-        return RandomEffects(values[0], error, math.inf, spread, 1.0, error)
+        return RandomEffects(values[0], error, math.inf, spread, 1.0, error, tuple(values))
     y, own = torch.tensor(values, dtype=torch.float64), torch.tensor(variances, dtype=torch.float64).clamp(min=_TINY)
     fixed = 1 / own
     q = float((fixed * (y - (fixed * y).sum() / fixed.sum()) ** 2).sum())
@@ -218,7 +193,7 @@ def random_effects(values: list[float], variances: list[float], spread: float = 
     error = math.sqrt(max(scale, 1.0) / float(weights.sum()))
     p = torch.special.gammaincc(torch.tensor((count - 1) / 2.0), torch.tensor(q / 2))
     foreseen = math.sqrt(1 / float(fixed.sum()) + spread**2 / count)
-    return RandomEffects(mean, error, count - 1, math.sqrt(tau2), float(p), foreseen)
+    return RandomEffects(mean, error, count - 1, math.sqrt(tau2), float(p), foreseen, tuple(values))
 
 
 def _student(free: float, table: tuple[float, ...], z: float) -> float:

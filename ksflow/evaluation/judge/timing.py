@@ -4,16 +4,12 @@ On a CPU a batch is one call, on contents that no sandbox has seen; in one round
 Outside of its batches a sandbox is frozen: inputs are written and outputs read while nothing in it runs. So the inputs
 of a call do not exist before the previous call has ended, and a sandbox's work cannot slow down another one.
 
-Two clocks measure a batch, and the larger time counts:
- - the judge's wall clock, from before the sandbox gets the message and is thawed until its answer arrives;
- - the CPU time of the sandbox's process, all threads, since its previous batch. This covers work before the answer,
-   after the answer, and while the sandbox ought to be frozen, so deferring work or spreading it over threads gains
-   nothing. With several cores it is the wall time and what CPU time there is outside of the call.
-
-The time of a null kernel, which has a batch in every round, is subtracted from both (see `overhead`; `samples` combines
-the clocks). On two cores of an AMD EPYC (a virtual machine, 2026-11-22) a null batch called from Python took 25 to
-29 µs, of which 2 to 3 µs are the thaw; freezing takes 16 to 20 µs more, outside of the wall time. With sixteen idle
-threads in the sandbox a batch takes 4 µs longer.
+Two clocks measure a batch, and the larger time counts: the judge's wall clock, and the CPU time of the sandbox's
+process since its previous batch, which covers work before the answer, after the answer, and while the sandbox ought to
+be frozen. The time of a null kernel, which has a batch in every round, is subtracted from both (see `overhead`;
+`samples` combines the clocks). On two cores of an AMD EPYC (a virtual machine, 2026-11-22) a null batch called from
+Python took 25 to 29 µs, of which 2 to 3 µs are the thaw; freezing takes 16 to 20 µs more, outside of the wall time.
+With sixteen idle threads in the sandbox a batch takes 4 µs longer.
 
 A short kernel gets more rounds in the same time. Every second round reverses the order of the round before, and pairs
 of rounds form a Williams design: of any two kernels each comes first equally often in every pair of rounds, and over
@@ -26,7 +22,7 @@ So nothing is decided after an odd number of rounds.
 import math
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
@@ -34,17 +30,16 @@ from typing import Any, ClassVar
 
 from ksflow.evaluation.judge import statistics
 from ksflow.evaluation.judge.buffers import Buffers, BufferSizes
-from ksflow.evaluation.judge.cases import Entry, Reference
+from ksflow.evaluation.judge.cases import Entry
 from ksflow.evaluation.judge.check import Caller, Rejected, WaitBudget
-from ksflow.evaluation.judge.clocks import Clocks
 from ksflow.evaluation.judge.failure import Failure
 from ksflow.evaluation.judge.input_pool import CasePool, PoolLimits
-from ksflow.evaluation.judge.overhead import NullTimings, Overhead
+from ksflow.evaluation.judge.outcome import CaseResult
+from ksflow.evaluation.judge.overhead import Clocks, NullTimings, Overhead
 from ksflow.evaluation.judge.samples import Samples, is_mostly_overhead, samples_of
-from ksflow.evaluation.judge.sandboxed import Sandbox, SandboxSpec
+from ksflow.evaluation.judge.sandboxed import Sandbox
 from ksflow.evaluation.processes import quota
-
-Json = dict[str, Any]
+from ksflow.records.base import Json
 
 _SLOW_S = 0.02
 _LONG_S = 0.1
@@ -53,40 +48,36 @@ _HOPELESS = ((4, 3.0), (8, 1.3))
 _LOST = (2, 5.0, 5000.0)  # (rounds, factor, µs): the same for a kernel whose calls also take more than so many µs
 _WARM_UPS, _FEWEST_WARM_UPS = 3, 2
 _OUTSIDE = "wall and cpu: the judge's wall clock, and the sandbox's CPU time outside of its calls; less a null batch"
-_IN_PYTHON = "Python's, as there is no C++ compiler: a kernel that takes its place seems up to 6 µs faster"
 
 
 class TimedKernel:
     """One kernel in its sandbox. limit_s: time limit of all calls together."""
 
-    def __init__(self, name: str, sandbox: Sandbox, reference: Reference, limit_s: float) -> None:
+    def __init__(self, name: str, sandbox: Sandbox, limit_s: float) -> None:
         self.name = name
         self.sandbox = sandbox
         self._clocks = Clocks(sandbox)
         self.required = False  # whether its failure decides the verdict; any other kernel is dropped for a failure
         self.samples = Samples()  # net of a first estimate of the null batch; after `end`, net of all null batches
         self.once_s: dict[str, float] = {}  # wall seconds of one call, by case
-        self._reference = reference
         self.budget = WaitBudget(limit_s)
         self._null: NullTimings | None = None
-        self._tree_us: list[float] = []  # CPU time of every batch, where that is not the second clock
+        self._tree_us: list[float] = []  # CPU time of every batch
         self._gross: list[tuple[float, float]] = []  # seconds of every batch by both clocks, null batch included
         self.caller: Caller
 
     def begin(self, case: CasePool, null: Any) -> None:
         """Stage a case; if `null` is given, freeze the sandbox until the first batch. Raises Failure."""
         self.sandbox.thaw()
-        self.caller = Caller(self.sandbox, case, self._reference)
+        self.caller = Caller(self.sandbox, case)
         self._null = null
         self.forget()
         if null is not None:
             self._clocks.start()
 
     def warm_up(self, entries: list[Entry], case: CasePool) -> None:
-        """Make the first calls on a case, and record how long the last one takes. Raises Failure, Rejected.
-
-        The first call may compile, so its time is not used alone.
-        """
+        """Make the first calls on a case, and record how long the last one takes: the first may compile. Raises
+        Failure, Rejected."""
         self.begin(case, None)
         for number, entry in enumerate(entries):
             self.once_s[case.name] = self.run_batch([entry])
@@ -113,7 +104,6 @@ class TimedKernel:
         return wall_s
 
     def forget(self) -> None:
-        """Discard the samples so far."""
         self.samples, self._gross, self._tree_us = Samples(), [], []
 
     def end(self) -> None:
@@ -154,14 +144,7 @@ class CaseBenchmark:
     """Rounds by the number of replicates; up to twice as many while the machine is busy. Replicates vary several times
     as much as rounds within one, so more replicates tell more than more rounds."""
 
-    def __init__(
-        self,
-        backend: "Backend",
-        case: CasePool,
-        kernels: list[TimedKernel],
-        feed: Iterator[Entry],
-        replicate: Replicate,
-    ) -> None:
+    def __init__(self, backend: "Backend", case: CasePool, kernels: list[TimedKernel], replicate: Replicate) -> None:
         self.replicate = replicate
         self.wanted_rounds = self.rounds_of[replicate.of]
         self.case = case
@@ -171,18 +154,17 @@ class CaseBenchmark:
         self.calls = 1  # per batch
         self.contents: list[int] = []  # seeds
         self.whole = 0  # how many contents were compared in all elements
-        self._feed = feed
+        self._feed = case.feed()
         self._backend = backend
         self._stride = 1  # rounds of a short kernel that count as one round of another
 
     def warm_up(self, kernels: list[TimedKernel]) -> None:
-        """Make the first calls of kernels, which may still start processes. Failed kernels are removed from the list.
-        Raises Failure, Rejected of a required kernel."""
+        """Make the first calls of kernels, and remove failed ones. Raises Failure, Rejected of a required kernel."""
         entries = self._contents(_FEWEST_WARM_UPS if self.case.large else _WARM_UPS)
         self._each(lambda kernel: kernel.warm_up(entries, self.case), kernels)
 
-    def run(self) -> None:
-        """Time the kernels. Raises Failure, Rejected of the first kernel only."""
+    def run(self) -> CaseResult:
+        """Time the kernels and return their samples. Raises Failure, Rejected of the first kernel only."""
         first_calls = [kernel.once_s[self.case.name] for kernel in self.kernels]
         null = self._null_timings()
         self.calls = self._calls_per_batch(min(first_calls))
@@ -198,11 +180,17 @@ class CaseBenchmark:
         if null is not None:
             null.settle()
         self._each(lambda kernel: kernel.end())
-
-    # -- inside ----------------------------------------------------------------------------------
+        samples = {kernel.name: kernel.samples for kernel in self.kernels}
+        entered = frozenset({*samples, *self.dropped})
+        worst, weight = self.kernels[0].caller.worst, self.case.case.get("weight", 1.0)
+        return CaseResult(samples, entered, self.rounds, self.calls, worst, self.contents, self.whole, weight)
 
     def _null_timings(self) -> NullTimings | None:
         return self._backend.overhead.begin(self.case)
+
+    def _null_batch(self, null: NullTimings | None, entries: list[Entry]) -> None:
+        assert null is not None
+        self._backend.overhead.run_batch(null, entries[0])
 
     def _calls_per_batch(self, fastest_s: float) -> int:
         """Return 1; a kernel with short calls gets more rounds instead."""
@@ -227,11 +215,8 @@ class CaseBenchmark:
                 self._each(lambda kernel: kernel.run_batch(entries), [kernel])
 
     def _order(self) -> list[TimedKernel | None]:
-        """Return the order of this round, with None for the null kernel: a row of a Williams design.
-
-        The rows are shuffled for each pass; every second round is reversed. In every second replicate the first two
-        kernels swap places.
-        """
+        """Return the order of this round, with None for the null kernel: a row of a Williams design, whose rows are
+        shuffled for each pass."""
         turns: list[TimedKernel | None] = [*self.kernels, None]
         if self.replicate.number % 2:
             turns[:2] = turns[1::-1]
@@ -240,10 +225,6 @@ class CaseBenchmark:
         first = rows[pair % count]
         order = [turns[(first + (step // 2 + 1 if step % 2 else -(step // 2))) % count] for step in range(count)]
         return order[::-1] if self.rounds % 2 else order
-
-    def _null_batch(self, null: NullTimings | None, entries: list[Entry]) -> None:
-        assert null is not None
-        self._backend.overhead.run_batch(null, entries[0])
 
     def _each(self, move: Callable[[TimedKernel], object], kernels: list[TimedKernel] | None = None) -> None:
         """Call `move` for kernels (default: all). A required kernel's failure is raised; others are dropped."""
@@ -287,14 +268,15 @@ class CaseBenchmark:
 
 
 class Backend:
-    """What differs between judging on a CPU and on a GPU: memory, sandboxes, clocks. This class is the CPU's.
-
-    Sandboxes have shared memory and are frozen between batches.
-    """
+    """What differs between judging on a CPU and on a GPU: memory, sandboxes, clocks. This class is the CPU's, whose
+    sandboxes have shared memory and are frozen between batches."""
 
     device_uuid = ""  # name of the GPU's lock (see `device_lock`)
     spread = statistics.SPREAD  # prior of the spread between replicates
     starts_together = False  # whether all kernels of a comparison start at once
+    sandbox: ClassVar[Callable[..., Sandbox]] = Sandbox
+    timed_kernel: ClassVar[Callable[..., TimedKernel]] = TimedKernel
+    benchmark: ClassVar[Callable[..., CaseBenchmark]] = CaseBenchmark
 
     def __init__(self, overhead: Overhead, memory: PoolLimits) -> None:
         self.overhead, self.memory = overhead, memory
@@ -303,24 +285,9 @@ class Backend:
         """Return memory for one sandbox."""
         return Buffers(wanted)
 
-    def sandbox(self, start: SandboxSpec, buffers: Any) -> Sandbox:
-        """Start a sandbox."""
-        return Sandbox(start, buffers)
-
-    def timed_kernel(self, name: str, sandbox: Sandbox, reference: Reference, limit_s: float) -> TimedKernel:
-        """Return a kernel in its sandbox, ready to be timed."""
-        return TimedKernel(name, sandbox, reference, limit_s)
-
-    def benchmark(
-        self, case: CasePool, kernels: list[TimedKernel], feed: Iterator[Entry], replicate: Replicate
-    ) -> CaseBenchmark:
-        """Return the benchmark of one case in one replicate."""
-        return CaseBenchmark(self, case, kernels, feed, replicate)
-
     def evidence(self) -> Json:
         """Return the state of the machine, for the record."""
-        python = {} if self.overhead.native else {"harness": _IN_PYTHON}
-        return {"overhead_us": self.overhead.evidence(), **python}
+        return self.overhead.evidence()
 
     def lease(self) -> AbstractContextManager[None]:
         """Return the context that an evaluation holds throughout, such as a lock."""

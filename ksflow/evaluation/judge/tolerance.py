@@ -37,12 +37,9 @@ _STRIP = 1 << 24
 _ENOUGH = 1 << 16
 
 
-_FLOATS = (
-    "float64 float32 float16 bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu "
-    "complex32 complex64 complex128"
-)
-_WHOLE = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64"
-COMPARED = frozenset(getattr(torch, name) for name in f"{_FLOATS} {_WHOLE}".split() if hasattr(torch, name))
+_NAMES = """float64 float32 float16 bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu
+    complex32 complex64 complex128 bool int8 int16 int32 int64 uint8 uint16 uint32 uint64"""
+COMPARED = frozenset(getattr(torch, name) for name in _NAMES.split() if hasattr(torch, name))
 """Types that the judge can compare."""
 
 
@@ -184,8 +181,7 @@ def expected(
         magnitude = magnitude + (spread * (unit + allowed) + value.abs().nan_to_num(posinf=0.0) * allowed) / growth
     sample = None
     if value.numel() > min(most, ALL):
-        changing = None if before is None else _changing(value, to_comparable(before).reshape(-1))
-        sample = _sample(value.numel(), min(most, ALL), changing).to(value.device)
+        sample = _sample(value, min(most, ALL), before).to(value.device)
         value = _pick(value, sample)
         magnitude = _pick(magnitude, sample) if magnitude.numel() > 1 else magnitude
     if not out.dtype.is_floating_point:
@@ -285,8 +281,7 @@ def number(value: float) -> float | str:
 
 
 def _in_parts(row: dict[str, Any], check: dict[str, Any]) -> dict[str, Any]:
-    """Return a complex row as one of pairs of floats. `relative` refers to the absolute value of the complex
-    element."""
+    """Return a complex row as one of pairs of floats; `relative` refers to the complex element's absolute value."""
     value = row["expected"].to(torch.complex128)
     growth = _growth(row, check)
     wider = value.abs().nan_to_num(posinf=0.0) * (float(row.get("relative", 0.0)) / growth)
@@ -297,21 +292,17 @@ def _in_parts(row: dict[str, Any], check: dict[str, Any]) -> dict[str, Any]:
     return {"expected": torch.view_as_real(value), "magnitude": magnitude, "terms": row["terms"], **both}
 
 
-def _changing(value: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-    """Return the numbers of the whole runs in which an element changes."""
-    whole = value.numel() // _RUN * _RUN
-    other = value[:whole] != before[:whole].to(value)
-    return other.view(-1, _RUN).any(1).nonzero().view(-1).cpu()
-
-
-def _sample(total: int, count: int, among: torch.Tensor | None = None) -> torch.Tensor:
-    """Draw secret runs, half of them from `among` where it is given; the first and the last run are always included."""
+def _sample(value: torch.Tensor, count: int, before: torch.Tensor | None) -> torch.Tensor:
+    """Draw secret runs, half of them from those with a change since `before`; with the first and the last run."""
     secret = torch.Generator().manual_seed(secrets.randbits(62))
-    runs = torch.randint(total // _RUN, (count // _RUN,), generator=secret)
-    if among is not None and among.numel():
-        half = runs.numel() // 2
-        runs[:half] = among[torch.randint(among.numel(), (half,), generator=secret)]
-    runs[0], runs[-1] = 0, total // _RUN - 1
+    total = value.numel() // _RUN
+    runs = torch.randint(total, (count // _RUN,), generator=secret)
+    if before is not None:
+        changes = value[: total * _RUN] != to_comparable(before).reshape(-1)[: total * _RUN].to(value)
+        among = changes.view(-1, _RUN).any(1).nonzero().view(-1).cpu()
+        half = runs.numel() // 2 if among.numel() else 0
+        runs[:half] = among[torch.randint(max(among.numel(), 1), (half,), generator=secret)]
+    runs[0], runs[-1] = 0, total - 1
     return runs.sort().values
 
 
@@ -377,8 +368,5 @@ def _inwards(edge: torch.Tensor, kind: torch.dtype, up: bool) -> torch.Tensor:
 
 
 def _growth(row: dict[str, Any], check: dict[str, Any]) -> float:
-    return float(check["c1"] * (row.get("eps") or _eps(check["accumulate"])) * math.sqrt(row["terms"]))
-
-
-def _eps(dtype: str) -> float:
-    return float(torch.finfo(getattr(torch, dtype)).eps)
+    eps = row.get("eps") or torch.finfo(getattr(torch, check["accumulate"])).eps
+    return float(check["c1"] * eps * math.sqrt(row["terms"]))

@@ -6,6 +6,7 @@ s, once it is used up: a time measured across such a stop is meaningless. Standa
 
 import contextlib
 import os
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -19,17 +20,22 @@ def folders() -> tuple[Path, ...]:
     """Return the cgroups of this process, of version 1 and 2, its own before its ancestors."""
     found: list[Path] = []
     with contextlib.suppress(ValueError):
-        mounts = [line.split() for line in text_of(Path("/proc/self/mounts")).splitlines()]
-        for line in text_of(Path("/proc/self/cgroup")).splitlines():
-            _, controllers, path = line.split(":", 2)
-            for _, top, kind, options, *_ in mounts:
-                wanted = kind == "cgroup2" if not controllers else kind == "cgroup"
-                if not wanted or not {*filter(None, controllers.split(","))} <= {*options.split(",")}:
-                    continue
-                own = Path(top, path.lstrip("/"))
-                own = own if own.is_dir() else Path(top)  # a cgroup namespace shows its own group as the top
-                found += [own, *(folder for folder in own.parents if folder.is_relative_to(top))]
+        for _, own, top in memberships():
+            found += [own, *(folder for folder in own.parents if folder.is_relative_to(top))]
     return tuple(dict.fromkeys(found))
+
+
+def memberships() -> Iterator[tuple[set[str], Path, Path]]:
+    """Yield the controllers (none in version 2), the folder and the mount of each cgroup of this process."""
+    mounts = [line.split() for line in text_of(Path("/proc/self/mounts")).splitlines()]
+    for line in text_of(Path("/proc/self/cgroup")).splitlines():
+        _, names, path = line.split(":", 2)
+        controllers = {*filter(None, names.split(","))}
+        for _, top, kind, options, *_ in mounts:
+            if kind == ("cgroup" if controllers else "cgroup2") and controllers <= {*options.split(",")}:
+                own = Path(top, path.lstrip("/"))
+                # a cgroup namespace shows its own group as the top
+                yield controllers, own if own.is_dir() else Path(top), Path(top)
 
 
 @cache

@@ -15,12 +15,13 @@ from ksflow.evaluation.processes.deadline import end_process
 from ksflow.evaluation.processes.wire import Closed, Message, receive, send
 
 ALL_CORES = " ".join(map(str, sorted(os.sched_getaffinity(0))))  # of this process, before it moves off any
-_TIMELY_END_S = 2.0
 _TAIL = 2000
 
 
 class ServerProcess:
     """One process of ours. It ends with this object, and with this process however that ends."""
+
+    ends_within_s = 2.0  # else it is killed
 
     def __init__(self, module: str, extra_environment: Mapping[str, str], *arguments: str) -> None:
         self._command = [sys.executable, "-P", "-m", module, *arguments]
@@ -43,7 +44,7 @@ class ServerProcess:
         assert self._process.stdin
         assert self._process.stdout
         self._input, self._output = self._process.stdin.fileno(), self._process.stdout.fileno()
-        self._end = weakref.finalize(self, _end, self._process, self._words)
+        self._end = weakref.finalize(self, _end, self._process, self._words, self.ends_within_s)
 
     def post(self, message: Message) -> None:
         """Send a message without an answer. A process that takes no messages is ended; a dead one is ignored."""
@@ -86,7 +87,7 @@ class ServerProcess:
         self._end()
 
 
-def _end(process: "subprocess.Popen[bytes]", words: int) -> None:
-    end_process(process, _TIMELY_END_S)
+def _end(process: "subprocess.Popen[bytes]", words: int, patience_s: float) -> None:
+    end_process(process, patience_s)
     os.close(words)
     scratch.remove_abandoned()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ksflow.evaluation.compilers import BuildResult
 from ksflow.evaluation.processes.device_lock import DeviceBusy, lock_device
 from ksflow.evaluation.profiling import ncu, rocprof, sanitizer
-from ksflow.evaluation.profiling.workload import Workload, workloads
+from ksflow.evaluation.profiling.tool_sandbox import Workload, workloads
 from ksflow.records import Claim, Kernel, Problem, ProfilePage, SanitizerFinding
 
 _PATIENCE_S, _SANITIZER_S = 120.0, 30.0
@@ -79,8 +79,7 @@ class Inspector:
                         tool = rocprof if self.platform == "hip" else ncu
                         page = self._readable(tool.profile(watched[0], _PATIENCE_S, environment))
                     if winner and key not in self._sanitized:
-                        chosen = sanitizer.TOOLS[:3]
-                        self._sanitized[key] = sanitizer.sanitize(watched, _SANITIZER_S, chosen, environment)
+                        self._sanitized[key] = sanitizer.sanitize(watched, _SANITIZER_S, sanitizer.TOOLS, environment)
         except DeviceBusy as error:
             return Findings(
                 ProfilePage(tool="lock", refused=str(error)) if self.profile else None,
@@ -110,12 +109,8 @@ class Inspector:
 
 
 def _fault(accepted: AcceptedKernel, rows: tuple[SanitizerFinding, ...]) -> str:
-    """Return why the kernel is wrong, or "".
-
-    In strong mode all device code is the kernel's, and an access out of bounds makes it wrong; an uninitialised value
-    may be intended, and is only reported. In host mode libraries launch kernels, too: everything is only reported. A
-    race in the kernel's own code leaves it unranked in both modes (`sanitizer.race`).
-    """
+    """Return why the kernel is wrong: it accesses memory out of bounds, in strong mode, where all device code is its
+    own. An uninitialised value may be intended."""
     for row in rows:
         if accepted.build.mode == "strong" and row.tool == "memcheck" and row.errors:
             return f"memcheck: {row.errors} errors, the first: {row.finding}"

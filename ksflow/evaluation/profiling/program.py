@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ksflow.evaluation.sandbox.platforms import open_driver
+from ksflow.evaluation.sandbox.driver import open_driver
 from ksflow.evaluation.sandbox.runners.cpu import Native
 from ksflow.evaluation.sandbox.runners.device import Launcher
 from ksflow.evaluation.sandbox.runners.torch_kernel import TorchRunner, load_module
@@ -27,7 +27,7 @@ _ROCTX = "librocprofiler-sdk-roctx.so"
 
 
 def main(path: str) -> None:
-    """Run a workload (see `workload.Workload`), in the folder with its files."""
+    """Run a workload (see `tool_sandbox.Workload`), in the folder with its files."""
     job = json.loads(Path(path).read_text(encoding="utf-8"))
     drawn = load_module("reference", job["reference"]).generate_input(**job["params"], seed=job["seed"])
     data = tuple(tensor.to(job["device"]) for tensor in drawn)

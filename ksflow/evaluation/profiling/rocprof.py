@@ -11,43 +11,16 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from ksflow.evaluation.profiling.summary import LINES, KernelSummary, describe_utilization, limit, page, size
-from ksflow.evaluation.profiling.tool_sandbox import program, refusal, run
-from ksflow.evaluation.profiling.workload import Workload
+from ksflow.evaluation.profiling.tool_sandbox import TEXTS, Workload, program, refusal, run
 from ksflow.kernels.hardware import executables
 from ksflow.records import Json, ProfilePage
 
-PASSES = (
-    (),
-    ("MfmaUtil", "VALUBusy"),
-    ("OccupancyPercent",),
-    ("MemUnitBusy", "MemUnitStalled"),
-    ("LDSBankConflict",),
-    ("L2CacheHit",),
-    ("FETCH_SIZE", "WRITE_SIZE"),
-)  # counters of each run; none in the first, which has the undisturbed times
-_BUSY = {"MfmaUtil": "matrix units", "VALUBusy": "vector units", "MemUnitBusy": "memory unit"}
-_SHARES = {
-    "MemUnitStalled": "memory unit stalled",
-    "LDSBankConflict": "LDS bank conflicts",
-    "L2CacheHit": "L2 hits",
-}
-_TAKEN = {
-    "vgpr_count": "VGPR",
-    "accum_vgpr_count": "AGPR",
-    "sgpr_count": "SGPR",
-    "lds_block_size": "B LDS",
-    "scratch_size": "B scratch",
-}
-_KILOBYTES = {"FETCH_SIZE": "read", "WRITE_SIZE": "written"}
+_TABLES = TEXTS["rocprofv3"]
+PASSES: list[list[str]] = _TABLES["passes"]
 _NOT_OURS = ("__amd_rocclr", "at::native", "void at::native", "Cijk_")
 """Kernels of the runtime and of torch, which fill and copy."""
 _TRACES, _COUNTS = "kernel_trace.csv", "counter_collection.csv"
 _LONGEST = 200
-_REFUSALS = {
-    "/dev/kfd": "the program may not open /dev/kfd: add the user to the groups render and video",
-    "HSA_STATUS_ERROR_OUT_OF_RESOURCES": "the runtime finds no device it may use: see rocminfo",
-    "Counter collection is not supported": "counters of this device cannot be read here, as in many virtual machines",
-}  # text in the tool's output -> the cause, and the remedy
 
 
 @dataclass
@@ -81,7 +54,7 @@ def profile(workload: Workload, timeout_s: float, environment: Mapping[str, str]
         ran = run(command(counters, str(index), program(), path), workload, timeout_s, environment, ["**/*.csv"])
         if ran.timed_out:
             return ProfilePage(**name, refused=f"rocprofv3 took longer than {timeout_s:g} s")
-        if why := ran.fault or refusal(ran.output, _REFUSALS):
+        if why := ran.fault or refusal("rocprofv3", ran.output):
             return ProfilePage(**name, refused=why)
         files |= ran.files
     try:
@@ -102,7 +75,7 @@ def read_profile(files: Mapping[str, str]) -> str:
         for what, word in (("grid", "grid"), ("workgroup", "block")):
             if sizes := size([row.get(f"{what}_size_{axis}", "") for axis in "xyz"]):
                 parts.append(f"{word} {sizes}")
-        for column, word in _TAKEN.items():
+        for column, word in _TABLES["taken"].items():
             if row.get(column, "0") != "0":
                 parts.append(f"{row[column]} {word}")
         kernel = kernels.setdefault(row["kernel_name"], ProfiledKernel(shape=", ".join(parts)))
@@ -129,7 +102,7 @@ def _rows(files: Iterable[str]) -> Iterator[dict[str, str]]:
 
 def _summary(name: str, kernel: ProfiledKernel) -> KernelSummary:
     means = {counter: fmean(values) for counter, values in kernel.counters.items()}
-    shares = {words: means[counter] for counter, words in _BUSY.items() if counter in means}
+    shares = {words: means[counter] for counter, words in _TABLES["busy"].items() if counter in means}
     us = sum(kernel.ns) * 1e-3
     lines = (
         limit(shares),
@@ -140,8 +113,8 @@ def _summary(name: str, kernel: ProfiledKernel) -> KernelSummary:
 
 
 def _memory(means: Mapping[str, float], us: float) -> str:
-    parts = [f"{text} {means[counter]:.1f} %" for counter, text in _SHARES.items() if counter in means]
-    for counter, text in _KILOBYTES.items():
+    parts = [f"{text} {means[counter]:.1f} %" for counter, text in _TABLES["shares"].items() if counter in means]
+    for counter, text in _TABLES["kilobytes"].items():
         if counter in means and us > 0:
             parts.append(f"{means[counter] / 1024:.4g} MiB {text} ({means[counter] * 1.024 / us:.3g} GB/s)")
     return "; ".join(parts)

@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from ksflow.evaluation.profiling.tool_sandbox import ToolResult, program, refusal, run
-from ksflow.evaluation.profiling.workload import Workload
+from ksflow.evaluation.profiling.tool_sandbox import TEXTS, ToolResult, Workload, program, refusal, run
 from ksflow.kernels.hardware import executables
 from ksflow.records import Kernel, SanitizerFinding
 
-TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
-"""Accesses out of bounds; races in shared memory; uninitialised reads; wrong use of barriers."""
+TOOLS = ("memcheck", "racecheck", "initcheck")
+"""Accesses out of bounds; races in shared memory; uninitialised reads."""
 _ENVIRONMENT = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 """One allocation per tensor, else an access out of bounds hits the next tensor."""
 _SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d{1,9})\b")
@@ -24,16 +23,6 @@ _MARK = "========="
 _HEAD = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY", "LEAK SUMMARY", "Program hit")
 _FRAMES = ("Saved host backtrace", "Host Frame", "Device Frame")
 _LONG = 500
-_REFUSALS = {
-    "Device not supported": "compute-sanitizer cannot debug this device here, as in many virtual machines: run it on "
-    "bare metal",
-    "Failed to initialize": "compute-sanitizer cannot debug this device here: it needs the debugger interface of the "
-    "driver",
-    "terminated before first instrumented API call": "the program ended before it reached the device: see whether CUDA "
-    "works here (python -m ksflow doctor)",
-    "Unable to find injection library": "compute-sanitizer is incomplete: install the CUDA toolkit's compute-sanitizer "
-    "package again",
-}  # text in the tool's output -> the cause, and the remedy
 
 
 def command(tool: str, watched: Sequence[str], sanitizer: str = "compute-sanitizer") -> list[str]:
@@ -68,7 +57,7 @@ def sanitize(
 
     with ThreadPoolExecutor(len(chosen)) as pool:
         rows = tuple(pool.map(look, chosen))
-    return rows[:1] if rows[0].refused in _REFUSALS.values() else rows
+    return rows[:1] if rows[0].refused in TEXTS["refusals"]["compute-sanitizer"].values() else rows
 
 
 def outcome(tool: str, ran: ToolResult, timeout_s: float) -> SanitizerFinding:
@@ -77,7 +66,7 @@ def outcome(tool: str, ran: ToolResult, timeout_s: float) -> SanitizerFinding:
     if ran.timed_out:
         why = f"it took longer than {timeout_s:g} s"
     else:
-        why = refusal(ran.output, _REFUSALS) or ("" if summary else f"it gave no summary: {ran.last_words}")
+        why = refusal("compute-sanitizer", ran.output) or ("" if summary else f"it gave no summary: {ran.last_words}")
     if why or not summary:
         return SanitizerFinding(tool=tool, refused=why)
     lines: list[str] = []

@@ -6,26 +6,28 @@ untrusted: the tool's messages, and the text of the files to collect, both limit
 """
 
 import json
+import math
 import os
 import queue
-import re
 import signal
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from ksflow.errors import UNREADABLE, ConfigError
-from ksflow.evaluation.compilers.client import CompileServer, box_request
-from ksflow.evaluation.processes.child_environment import child_environment
+from ksflow.evaluation.compilers.client import CompileServer, box_request, boxed_environment, python_fault, stopped
 from ksflow.evaluation.processes.device_lock import device_files, runtime_folders
-from ksflow.evaluation.profiling.workload import WORKLOAD, Workload
 from ksflow.home import PACKAGE
-from ksflow.records import Json
+from ksflow.kernels.hardware.cost_model import work
+from ksflow.records import Case, Json, Problem, Scalar
 
+WORKLOAD = ".workload.json"  # the program's input file in the sandbox
+_REFERENCE, _ARTEFACT = ".reference.py", ".artefact"
 _LAST = 300  # characters quoted of a tool's last message
 _SCRIPT, _ORDER, _RESULT = ".tool_wrapper.py", ".tool.json", "made.json"
 _DRIVER_MB = 12 << 10  # host memory of a GPU's driver, torch and a tool
@@ -36,8 +38,69 @@ _BESIDE_BIN = ("nsight-compute*", "compute-sanitizer*", "extras", "lib64", "targ
 _INSTALLED = ("/opt/nvidia",)
 _IDLE: "queue.SimpleQueue[CompileServer]" = queue.SimpleQueue()
 """Idle processes that start sandboxes: tools that run at the same time need one each."""
-_NOT_STARTED = re.compile(r"\[Errno \d+\] ")
-_CLOSED = f"sandboxes cannot run {sys.executable}: use a Python that every user may read and run"
+TEXTS = tomllib.loads(Path(__file__).with_name("tools.toml").read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One kernel on one case."""
+
+    mode: str  # `launch`: device code in a container; `native`: a shared object; `torch`: a Python file
+    file: str  # path of the container or shared object; or the name of the Python file among `files`
+    reference: str  # path of the problem's reference.py
+    case: str
+    params: Mapping[str, Scalar]
+    seed: int
+    dims: tuple[int, ...]
+    outputs: int  # number of outputs, the last of the tensors
+    memory_mb: int  # host memory of the kernel
+    device: str = "cuda"  # torch's name, on AMD too
+    calls: int = 3  # counters are read in the last one
+    files: Mapping[str, str] = field(default_factory=dict)  # of a Python kernel: name -> text
+
+    def texts(self) -> dict[str, str]:
+        """Return the sandbox's text files: name -> text."""
+        order = asdict(self) | {"file": self.file if self.mode == "torch" else _ARTEFACT, "reference": _REFERENCE}
+        del order["files"]
+        return {**self.files, WORKLOAD: json.dumps(order), _REFERENCE: Path(self.reference).read_text(encoding="utf-8")}
+
+    def copies(self) -> dict[str, str]:
+        """Return the sandbox's copied files: name -> path."""
+        return {} if self.mode == "torch" else {_ARTEFACT: self.file}
+
+
+def workloads(
+    problem: Problem, mode: str, file: str, files: Mapping[str, str] | None = None, at: str = ""
+) -> tuple[Workload, ...]:
+    """Return a kernel on the case `at`, or else on the smallest benchmark and the smallest test, for tools that are too
+    slow for the benchmark."""
+    named = [case for case in (*problem.tests, *problem.benchmarks) if case.name == at][:1]
+    return tuple(
+        Workload(
+            mode=mode,
+            file=file,
+            reference=str(Path(problem.root, "reference.py")),
+            case=case.name,
+            params=dict(case.params),
+            seed=case.seed,
+            dims=tuple(int(case.params[name]) for name in problem.dims),
+            outputs=sum(arg.role == "out" for arg in problem.args),
+            memory_mb=problem.limits.memory_mb,
+            files=files or {},
+        )
+        for case in named or (smallest(problem, cases) for cases in (problem.benchmarks, problem.tests) if cases)
+    )
+
+
+def smallest(problem: Problem, cases: Sequence[Case]) -> Case:
+    """Return the case with the least work: tools slow a kernel down a thousandfold."""
+
+    def size(case: Case) -> float:
+        need = work(problem, case)
+        numbers = [value for value in case.params.values() if isinstance(value, int) and value > 0]
+        return need.flops or need.bytes or math.prod(numbers)
+
+    return min(cases, key=size)
 
 
 @dataclass(frozen=True)
@@ -63,9 +126,9 @@ def program() -> list[str]:
     return [sys.executable, "-P", "-m", "ksflow.evaluation.profiling.program", WORKLOAD]
 
 
-def refusal(output: str, reasons: Mapping[str, str]) -> str:
+def refusal(tool: str, output: str) -> str:
     """Return why a tool brought nothing, with the remedy, by its output; "" if the output does not tell."""
-    return next((words for text, words in reasons.items() if text in output), "")
+    return next((words for text, words in TEXTS["refusals"][tool].items() if text in output), "")
 
 
 def run(
@@ -93,16 +156,17 @@ def run(
         request = box_request(script, files, result, timeout_s, memory_mb, **options)
         try:
             answer = server.ask(request, timeout_s)
+            why = stopped(answer, "tool", timeout_s, memory_mb)
         except ConfigError as error:
             return ToolResult(-1, "", fault=str(error))
-        return _ran(answer, result, memory_mb)
+        return _ran(answer, why, result)
 
 
 def _options(tool: str, workload: Workload, timeout_s: float, extra: Mapping[str, str]) -> Json:
     options: Json = {
         "profiler": True,
         "kind": "json",
-        "environment": {name: value for name, value in child_environment(extra).items() if name != "TMPDIR"},
+        "environment": boxed_environment(extra),
         "copies": workload.copies(),
         "cpu_s": int(timeout_s * _THREADS) + 5,
         "file_mb": _FILE_MB,
@@ -141,17 +205,15 @@ def _idle_server() -> Iterator[CompileServer]:
     _IDLE.put(server)
 
 
-def _ran(answer: Mapping[str, Any], result: Path, memory_mb: int) -> ToolResult:
-    words, output = answer["words"], answer["log"]
+def _ran(answer: Mapping[str, Any], why: str, result: Path) -> ToolResult:
+    """Return the result of a tool in a sandbox. why: the sandbox ended the tool."""
+    output = answer["log"]
     if answer["timed_out"]:
         return ToolResult(-signal.SIGKILL, output, timed_out=True)
-    ends = {"memory": f"it used up its memory ({memory_mb} MB)", "disk": f"it filled its disk ({_DISK_MB} MB)"}
-    if fault := next((text for word, text in ends.items() if word in words), ""):
-        return ToolResult(-1, output, fault=fault)
-    if "exit" not in words:
-        return ToolResult(-1, output, fault=f"its sandbox does not start: {words.get('fault', 'its supervisor ended')}")
-    if words["exit"] != "0":
-        return ToolResult(int(words["exit"]), output, fault=_CLOSED if _NOT_STARTED.match(output) else "")
+    if why:
+        return ToolResult(-1, output, fault=f"it {why}")
+    if status := int(answer["words"]["exit"]):
+        return ToolResult(status, output, fault=python_fault(output))
     try:
         content = json.loads(result.read_text("utf-8", "replace"))
         files = {str(name): text for name, text in content["files"].items() if isinstance(text, str)}

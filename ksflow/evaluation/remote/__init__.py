@@ -6,6 +6,6 @@ that a worker runs: Python, torch and the standard library are enough.
 A Ray cluster: `ray_client` asks, `ray_task` answers, `ray_head` is a cluster of this machine. The only importer of Ray.
 Both answer with `job_judge`.
 GPU MODE's service: `popcorn_client` is its wire, `popcorn_submission` makes each submission once, `popcorn_results`
-reads answers, `popcorn_lint` says what would be refused.
+reads answers.
 Stages and the command `worker` import it. It judges nothing itself: `ksflow.evaluation.judge` does.
 """

@@ -18,8 +18,7 @@ from ksflow.protocols import call_context
 from ksflow.records import Evaluation, Problem, Target
 
 _SHORTEST_S, _LONGEST_S = 0.02, 2.0
-_QUIET_S = 15.0
-"""A worker that is there answers soon; then nobody needs to be told of one."""
+_QUIET_S = 15.0  # after which a person is told what to start
 
 
 class JobClient:

@@ -29,10 +29,8 @@ from ksflow.errors import ConfigError
 from ksflow.records import Evaluation, Json, Kernel, Origin, Problem, Target, Trial, as_json, parse
 
 VERSION = 1
-LARGEST = 16 << 20
-"""Bytes of a file."""
-NAME = re.compile(r"[0-9a-f]{32}-[0-9]{1,6}")
-"""An id."""
+LARGEST = 16 << 20  # bytes of a file
+NAME = re.compile(r"[0-9a-f]{32}-[0-9]{1,6}")  # matches an id
 _FOLDERS = ("jobs", "results", "taken", "claims", "workers")
 
 T = TypeVar("T")

@@ -20,10 +20,8 @@ from ksflow.records import Json
 
 _HEADER = "X-Popcorn-Cli-Id"
 _VARIABLE = "POPCORN_CLI_ID"
-_TIMEOUT = httpx.Timeout(60.0, connect=15.0)
-"""Between two words of an answer; a stream says something every 15 s."""
-_LIMITS = httpx.Limits(max_keepalive_connections=0)
-"""Requests are rare: none keeps a connection for the next."""
+_TIMEOUT = httpx.Timeout(60.0, connect=15.0)  # between two parts of an answer; a stream sends one every 15 s
+_LIMITS = httpx.Limits(max_keepalive_connections=0)  # requests are rare
 _LARGEST = 32 << 20
 _WAIT = re.compile(r"try again in (\d+)", re.IGNORECASE)
 _LATER = re.compile(r"rate limit|try again later|precheck|temporarily", re.IGNORECASE)
@@ -195,4 +193,4 @@ def cli_id() -> str:
 
 
 def _file(name: str, text: str) -> dict[str, tuple[str, bytes, str]]:
-    return {"file": (name, text.encode("utf-8"), "text/plain")}
+    return {"file": (name, text.encode("utf-8", "replace"), "text/plain")}

@@ -12,8 +12,7 @@ from typing import Any
 from ksflow.records import Json, Problem, Timing, Verdict
 
 _NO_TESTS, _TIMED_OUT = 112, 114
-_OURS = (111, 113)
-"""Exit codes that speak of the service's own harness."""
+_OURS = (111, 113)  # exit codes of the service's own harness
 _NOT_BUILT = re.compile(
     r"SyntaxError|IndentationError|Error building extension|CompilationError|compilation terminated|ninja: build stop"
 )
@@ -29,14 +28,12 @@ class SubmissionRun:
     """One run of a submission: `test`, `benchmark` or `leaderboard`."""
 
     passed: bool
-    success: bool = True
-    """The program ended by itself, and did not crash."""
+    success: bool = True  # the program ended by itself, and did not crash
     result: Mapping[str, Any] = field(default_factory=dict)
     exit_code: int | None = None
     stderr: str = ""
     stdout: str = ""
-    build_log: str | None = None
-    """Why the extension was not built; None where it was, or none was."""
+    build_log: str | None = None  # why the extension was not built; None where it was, or none was
     score_us: float | None = None
 
 
@@ -44,11 +41,9 @@ class SubmissionRun:
 class SubmissionResult:
     """All of a submission's end."""
 
-    runs: Mapping[str, SubmissionRun] = field(default_factory=dict)
-    """Public ones, by mode."""
+    runs: Mapping[str, SubmissionRun] = field(default_factory=dict)  # public ones, by mode
     secret_failed: bool = False
-    fault: str = ""
-    """What went wrong around the runs, in the service's words."""
+    fault: str = ""  # what went wrong around the runs, in the service's words
     cheat: bool = False
     timed_out: bool = False
     evidence: Json = field(default_factory=dict)

@@ -22,11 +22,11 @@ from ksflow.evaluation.remote import popcorn_results as results
 from ksflow.evaluation.remote.popcorn_client import Busy, Lost, Refused, Service
 from ksflow.evaluation.remote.popcorn_results import SubmissionResult
 from ksflow.home import write
-from ksflow.records import digest
+from ksflow.kernels.languages import LANGUAGES
+from ksflow.records import Kernel, digest
 
 _LONGEST_PAUSE_S = 300.0
-_TURN_S = 7200.0
-"""For another process' submission."""
+_TURN_S = 7200.0  # for another process' submission
 _TRIES = 6
 """Of one question, while the service says neither yes nor when; of one submission, while it is lost."""
 
@@ -48,6 +48,15 @@ class SubmissionWork:
         return f"{self.board}/{self.gpu}/{self.mode}"
 
 
+def unfit(kernel: Kernel) -> str:
+    """Return why the service cannot be sent a kernel, "" if it can."""
+    if not LANGUAGES[kernel.language].python:
+        return f"the service takes one Python file, not {kernel.language}; CUDA and HIP go inside, through load_inline"
+    if len(kernel.files) > 1:
+        return f"the service takes one file, this kernel has {len(kernel.files)}: {', '.join(kernel.files)}"
+    return ""
+
+
 @contextlib.contextmanager
 def turn(folder: Path) -> Iterator[None]:
     """The one submission in flight. Waits while another process has it."""
@@ -67,12 +76,9 @@ class Submitter:
 
     service: Service
     folder: Path
-    interval_s: float
-    """Between two submissions."""
-    poll_s: float
-    """Between two looks at a ranked one."""
-    pause_s: float
-    """Before the first retry."""
+    interval_s: float  # between two submissions
+    poll_s: float  # between two looks at a ranked one
+    pause_s: float  # before the first retry
 
     def __call__(self, work: SubmissionWork, kernel: str) -> SubmissionResult:
         """The end of a submission: of one that was under way when the program ended, else of a new one.
@@ -115,8 +121,8 @@ class Submitter:
                     if event["event"] == "result":
                         return results.parse_stream_end(event), None
                     if time.monotonic() > work.deadline:
-                        raise Lost("the job still runs")
-            raise Lost("the service ended its answer without a result")
+                        break
+            raise Lost("the job still runs")  # a stream that ends without a result raises Lost itself
 
         try:
             return self._patiently(post, work, lost=False)

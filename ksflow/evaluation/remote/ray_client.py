@@ -31,12 +31,9 @@ from ksflow.protocols import Evaluator
 from ksflow.records import Evaluation, Json, Problem, Target, Verdict, as_json, parse
 
 _LOOK_S = 1.0
-_QUIET_S = 15.0
-"""A machine that is there is leased soon; then nobody needs to be told of one."""
-_ATTEMPTS = 4
-"""How often a job is asked whose workers are lost."""
-_WHY = 300
-"""Letters of a reason."""
+_QUIET_S = 15.0  # after which a person is told what to start
+_ATTEMPTS = 4  # of a job whose workers are lost
+_WHY = 300  # letters of a reason
 
 
 @dataclass(frozen=True)
@@ -64,11 +61,9 @@ class RayClient:
         self.target, self.settings = target, settings
         self.resource = label(target)
         self._gpu = platform(target) not in ("", EMULATED)
-        self._connecting, self._looking = threading.Lock(), threading.Lock()
+        self._connecting = threading.Lock()
         self._task: Any = None
         self._head: RayHead | None = None
-        self._machines: dict[str, str] = {}
-        self._looked = 0.0
         self._tell = partial(tell, set(), "ksflow.ray")
 
     def connect(self) -> None:
@@ -93,15 +88,8 @@ class RayClient:
                 except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
                     why = one_line(str(error), _WHY)
                     raise ConfigError(f"evaluator.address={address} is no Ray cluster to join: {why}") from error
-            wants = {"num_gpus": 1} if self._gpu else {}
-            task = ray.remote(
-                num_cpus=1,
-                resources={self.resource: 1},
-                max_retries=0,
-                num_returns="streaming",
-                **wants,
-            )
-            self._task = task(ray_task.judge)
+            wants = {"num_cpus": 1, "resources": {self.resource: 1}, **({"num_gpus": 1} if self._gpu else {})}
+            self._task = ray.remote(max_retries=0, num_returns="streaming", **wants)(ray_task.judge)
 
     def ask(self, job: JudgeJob, problem: Problem) -> Evaluation:
         """A worker's verdict, however long it takes. ConfigError: no cluster, patience at its end."""
@@ -130,7 +118,9 @@ class RayClient:
                     why = f"its answer cannot be a verdict: {error}"
                 else:
                     extra = {**verdict.evidence.more, **({"lost": lost} if lost else {})}
-                    return replace(verdict.with_evidence(more=extra), wall_s=_took(verdict))
+                    worker = extra.get("worker")
+                    took = float(worker.get("judged_s", 0.0)) if isinstance(worker, dict) else 0.0
+                    return replace(verdict.with_evidence(more=extra), wall_s=took)
             refused[lease["node"]] = f"{lease['host']}: {why}"
             self._tell("a machine gives no verdict", why=refused[lease["node"]])
         reason = f"{len(lost)} workers in a row were lost: {lost[-1]}"[:500]
@@ -146,8 +136,6 @@ class RayClient:
             if self._head:
                 self._head.close()
             self._head = None
-
-    # -- a task ----------------------------------------------------------------------------------
 
     def _attempt(self, body: str, refused: Mapping[str, str], limit_s: float) -> tuple[Json, Json]:
         """The lease and the answer of one task. _Lost; ConfigError: no machine for it, or none can run it."""
@@ -191,22 +179,13 @@ class RayClient:
             raise ConfigError(f"{words} for {patience:g} minutes: {self._remedy()}{why}")
         return since
 
-    def _there(self) -> dict[str, str]:
-        """The machines, by their ids, that are alive and have what a task wants, whether or not it is free."""
+    def _there(self) -> set[str]:
+        """The ids of the machines that are alive and have what a task wants, whether or not it is free."""
         import ray
 
-        with self._looking:
-            if time.monotonic() - self._looked > _LOOK_S:
-                wants = {"CPU": 1.0, self.resource: 1.0, **({"GPU": 1.0} if self._gpu else {})}
-                self._machines = {
-                    node["NodeID"]: node["NodeManagerHostname"]
-                    for node in ray.nodes()
-                    if node["Alive"] and all(node["Resources"].get(name, 0.0) >= least for name, least in wants.items())
-                }
-                self._looked = time.monotonic()
-            return self._machines
-
-    # -- the cluster -----------------------------------------------------------------------------
+        wants = {"CPU", self.resource, *(["GPU"] if self._gpu else [])}
+        alive = (node for node in ray.nodes() if node["Alive"])
+        return {node["NodeID"] for node in alive if all(node["Resources"].get(name, 0.0) >= 1 for name in wants)}
 
     def _start(self) -> str:
         """A cluster of this machine, and its address: one worker for each of its GPUs, or as many as `devices` says."""
@@ -235,9 +214,3 @@ class RayClient:
     def _remedy(self) -> str:
         offered = f"""--resources='{{"{self.resource}": 1}}'{" --num-gpus=1" if self._gpu else ""}"""
         return f"on a machine that has it, ray start --address={self.settings.address} {offered}"
-
-
-def _took(evaluation: Evaluation) -> float:
-    """Seconds of the lease, as the worker counted them."""
-    worker = evaluation.evidence.more.get("worker", {})
-    return float(worker.get("judged_s", 0.0)) if isinstance(worker, dict) else 0.0

@@ -37,8 +37,7 @@ _SHORTEST_S, _LONGEST_S = 0.05, 1.0
 _AHEAD = 3
 _AGAIN_S, _MOST_S = 5.0, 300.0
 """A job that could not be judged, for what this machine lacks, is tried again: after so long, then twice that."""
-_SHOWN = 1000
-"""Refusals, the latest, that those who wait can read."""
+_SHOWN = 1000  # the latest refusals, which those who wait can read
 _BEAT_S = 10.0
 _STALE_S, _FORGOTTEN_S = 120.0, 86400.0
 """Without a sign of life, whose claim and whose file is removed. File systems may show a minute-old state."""
@@ -92,8 +91,7 @@ class Worker:
     def __init__(self, spool: JobStore, options: Options, references: Path) -> None:
         require_isolation(options.isolation_floor, probe().level)
         self.spool, self.options = spool, options
-        self.stop = False
-        """Set from outside: finish the job at hand, then end."""
+        self.stop = False  # set from outside: finish the job at hand, then end
         self._judge = JobJudge(references, partial(LocalJudge, profile=options.profile, sanitize=options.sanitize))
         self._stamp = worker_payload.stamp(spool.root)
         self._sign = spool.workers / f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}.json"
@@ -152,10 +150,7 @@ class Worker:
         return False
 
     def _taken(self, name: str) -> Path | None:
-        """This worker's claim on a job, a file that one alone can make; None while another's holds.
-
-        Where two workers remove the claim of a dead one at the same moment, both judge the job: a waste, and no error.
-        """
+        """This worker's claim on a job, a file that one alone can make; None while another's holds."""
         path = self.spool.claims / name
         self._remove_stale(path, _STALE_S)
         try:

@@ -7,7 +7,8 @@ has the program's paths only: no local
    sockets of other services, no other processes. The network is the machine's.
 2. Landlock: the same paths, TCP to its ports only, no signals and no abstract sockets to the outside.
 3. A system call filter: no kernel keys, no namespaces, no io_uring; without 1 no local sockets either.
-4. cgroups, if they can be created: limits of memory and processes. Limits of a file's size and of the folder's.
+4. cgroups, if they can be created: limits of memory (half the machine's) and processes. Limits of a file's size and of
+   the folder's.
 
 The time limit pauses between SIGUSR1 and SIGUSR2, while the program waits for its caller. Without namespaces the other
 layers apply alone. The program and its descendants are killed together when it ends, at the time limit, when its folder
@@ -54,7 +55,11 @@ def main() -> NoReturn:
     linux.die_with_parent(signal.SIGTERM)
     linux.adopt_orphans()
     os.setsid()  # without a controlling terminal
-    group = _group() if order["held"] else None
+    group = None
+    if order["held"] and (parents := cgroup.parents()):
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+        with contextlib.suppress(OSError):
+            group = cgroup.Group(parents, memory, _PROCESSES)
     signal.signal(signal.SIGTERM, lambda *_: _end(TIMED_OUT, group))
     clock = _Clock(order["limit_s"])
     signal.signal(signal.SIGUSR1, lambda *_: clock.stop())
@@ -219,15 +224,6 @@ def _become(order: dict[str, Any], own_root: bool) -> NoReturn:
         os._exit(127)
 
 
-def _group() -> cgroup.Group | None:
-    """Return a cgroup with limits of half the machine's memory and of processes, None if none can be created."""
-    with contextlib.suppress(OSError, ValueError):
-        if parents := cgroup.parents():
-            memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-            return cgroup.Group(parents, memory, _PROCESSES)
-    return None
-
-
 def _files(folder: str, keeper: int) -> Iterator[os.stat_result]:
     """Yield the status of each file in the folder, and of open files without a name on its file system.
 
@@ -263,14 +259,7 @@ def _reap(child: int, wait: bool = False) -> int | None:
 
 def _end(status: int, group: cgroup.Group | None = None) -> NoReturn:
     """Kill all descendants, orphans included, and exit."""
-    until = time.monotonic() + _END_S
-    while (pids := linux.descendants(os.getpid(), dead=False)) and time.monotonic() < until:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+    linux.end_descendants(_END_S)
     if group:
         group.remove()
     os._exit(status)

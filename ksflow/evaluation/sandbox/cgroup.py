@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from ksflow.evaluation.processes import quota
+
 _PREFIX = "ksflow-"
 _CANDIDATE = "candidate"
 """The cgroup within a sandbox's cgroup (v2) that can be frozen without the sandbox's first process."""
@@ -94,7 +96,8 @@ class Group:
 def parents() -> Parents | None:
     """Return where cgroups can be created, after trying it; None if nowhere."""
     with contextlib.suppress(OSError):
-        if hierarchies := _version_1() or _version_2():
+        memory, pids = _own("memory"), _own("pids")
+        if hierarchies := Parents(memory, pids, unified=False) if memory and pids else _version_2():
             for parent in {hierarchies.memory, hierarchies.pids}:
                 _remove_abandoned(parent)
             Group(hierarchies, 1 << 30, 64).remove()
@@ -105,20 +108,15 @@ def parents() -> Parents | None:
 @cache
 def _freezing_parent() -> Path | None:
     """Return the v2 folder for freezable cgroups beside cgroups of version 1, None if there is none."""
-    parent = _own("cgroup2", "")
+    parent = _own("")
     if parent is None or not (os.access(parent, os.W_OK) and os.access(parent / "cgroup.procs", os.W_OK)):
         return None
     _remove_abandoned(parent)
     return parent
 
 
-def _version_1() -> Parents | None:
-    memory, pids = (_own("cgroup", controller) for controller in ("memory", "pids"))
-    return Parents(memory, pids, unified=False) if memory and pids else None
-
-
 def _version_2() -> Parents | None:
-    own = _own("cgroup2", "")
+    own = _own("")
     for folder in [own, *own.parents] if own else []:
         with contextlib.suppress(OSError):
             handed_down = (folder / "cgroup.subtree_control").read_text(encoding="utf-8").split()
@@ -127,17 +125,9 @@ def _version_2() -> Parents | None:
     return None
 
 
-def _own(kind: str, controller: str) -> Path | None:
-    for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controller not in controllers.split(","):
-            continue
-        for mount in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
-            _, folder, mounted_kind, options, *_ = mount.split()
-            if mounted_kind == kind and (not controller or controller in options.split(",")):
-                own = Path(folder, path.lstrip("/"))
-                return own if own.is_dir() else Path(folder)
-    return None
+def _own(controller: str) -> Path | None:
+    """Return this process' cgroup with a controller of version 1, or of version 2 for ""."""
+    return next((own for names, own, _ in quota.memberships() if controller in (names or {""})), None)
 
 
 def _remove_abandoned(parent: Path) -> None:

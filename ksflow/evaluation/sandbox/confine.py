@@ -33,17 +33,12 @@ _COMPILING = {
 }
 """For `torch.compile`, which starts without a cache in every candidate's sandbox: no pool of processes, no precompiled
 headers, no tests of the processor's vector instructions."""
-_UNFILTERED = "missing: no filters for this machine or kernel"
-_FILTERED = "on"
 _UNASKED = "on; missing: questions (Linux 5.5): kernels may start processes while they are timed, so nothing is ranked"
 _LANDLOCK_READS = ("/proc", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts")
 
 
 def own_uid() -> int | None:
-    """Return the throw-away user of this supervisor's sandbox, None if sandboxes run as the judge's user.
-
-    Two sandboxes alive at once hardly ever share one.
-    """
+    """Return the throw-away user of this supervisor's sandbox, None if sandboxes run as the judge's user."""
     return None if os.getuid() else _FIRST_UID + os.getpid() % _UIDS
 
 
@@ -171,6 +166,9 @@ def describe_layers(level: str, grouped: bool) -> dict[str, str]:
     shared_root = "landlock's allow-list instead" if level == "landlock" else "the machine's own files"
     missing_version = f"missing: version {version}" if version else "missing: none"
     parents = cgroup.parents() if grouped else None
+    filters = "missing: no filters for this machine or kernel"
+    if filtered:
+        filters = "on" if seccomp.can_ask() else _UNASKED
     groups = f"control groups v{2 if parents and parents.unified else 1}: memory and processes of the tree"
     return {
         "uid": "own, thrown away" if os.getuid() == 0 else "missing: only root can change user",
@@ -179,7 +177,7 @@ def describe_layers(level: str, grouped: bool) -> dict[str, str]:
         else "missing: none at this level",
         "root": "own, allow-list, small private /tmp" if private else f"missing: {shared_root}",
         "network": "own namespace, empty" if private else "no sockets" if filtered else "missing: open",
-        "seccomp": (_FILTERED if seccomp.can_ask() else _UNASKED) if filtered else _UNFILTERED,
+        "seccomp": filters,
         "landlock": f"version {version}" if level == "landlock" else "not needed" if private else missing_version,
         "limits": f"{groups}; rlimits for the rest"
         if parents

@@ -9,34 +9,14 @@ import ctypes
 import glob
 import os
 import stat
+import tomllib
 from functools import cache
 from pathlib import Path
 
 from ksflow.evaluation.sandbox import linux
 
-_STEADY = {"cmdline", "config.gz", "crypto", "devices", "execdomains", "filesystems", "kallsyms", "kmsg", "version"}
-"""Files of /proc that do not change."""
-_OWN = {"driver", "self", "sys", "sysvipc", "thread-self"}
-"""Folders of /proc that belong to a process or a namespace, that `_FILES` covers, or that a GPU's driver needs."""
-_FILES = (
-    "/proc/sys/fs/*-nr",
-    "/proc/sys/fs/*-state",
-    "/proc/sys/fs/dentry-negative",
-    "/proc/sys/kernel/pty/nr",
-    "/proc/sys/kernel/random/entropy_avail",
-    "/sys/devices/system/cpu/cpufreq/policy*/scaling_cur_freq",
-    "/sys/devices/system/cpu/cpufreq/policy*/cpuinfo_avg_freq",
-    "/sys/devices/system/node/node*/meminfo",
-    "/sys/devices/system/node/node*/numastat",
-    "/sys/devices/system/node/node*/vmstat",
-    "/sys/devices/system/node/node*/hugepages/*/free_hugepages",
-)
-_FOLDERS = (
-    "/sys/devices/system/cpu/cpu*/cpuidle",
-    "/sys/devices/system/cpu/cpu*/thermal_throttle",
-    "/sys/devices/system/cpu/cpufreq/policy*/stats",
-    "/sys/devices/system/machinecheck",
-)
+MACHINE_FILES = tomllib.loads(Path(__file__).with_name("machine_files.toml").read_text(encoding="utf-8"))
+_COUNTERS = MACHINE_FILES["counters"]
 _LONGEST = 1 << 16
 _BIND = 0x1000
 _SYSTEM_BYTES = 112
@@ -46,10 +26,10 @@ _SYSTEM_BYTES = 112
 def texts() -> dict[str, str]:
     """Return file -> its text at the first call; "" if that is too long to be copied into every sandbox."""
     contents = {}
-    for path in (*(f"/proc/{name}" for name in os.listdir("/proc")), *_all(_FILES)):
+    for path in (*(f"/proc/{name}" for name in os.listdir("/proc")), *_all(_COUNTERS["files"])):
         with contextlib.suppress(OSError):
             mode = os.lstat(path).st_mode
-            if stat.S_ISREG(mode) and mode & stat.S_IROTH and os.path.basename(path) not in _STEADY:
+            if stat.S_ISREG(mode) and mode & stat.S_IROTH and os.path.basename(path) not in _COUNTERS["steady"]:
                 with open(path, encoding="utf-8", errors="replace") as file:
                     text = file.read(_LONGEST + 1)
                 contents[path] = text if len(text) <= _LONGEST else ""
@@ -59,8 +39,8 @@ def texts() -> dict[str, str]:
 @cache
 def folders() -> tuple[str, ...]:
     """Return the folders that are empty in a sandbox."""
-    own = [f"/proc/{name}" for name in os.listdir("/proc") if not name.isdigit() and name not in _OWN]
-    return (*(path for path in own if os.path.isdir(path) and not os.path.islink(path)), *_all(_FOLDERS))
+    own = [f"/proc/{name}" for name in os.listdir("/proc") if not name.isdigit() and name not in _COUNTERS["own"]]
+    return (*(path for path in own if os.path.isdir(path) and not os.path.islink(path)), *_all(_COUNTERS["folders"]))
 
 
 @cache
@@ -86,5 +66,5 @@ def cover(root: str) -> None:
         os.remove(text)  # the mount keeps the file
 
 
-def _all(patterns: tuple[str, ...]) -> list[str]:
+def _all(patterns: list[str]) -> list[str]:
     return [path for pattern in patterns for path in sorted(glob.glob(pattern))]

@@ -1,7 +1,7 @@
 """A GPU driver's interface through ctypes: shared memory, the default stream, events, device code. Imports no torch.
 
 `Driver` calls libcuda, `HipDriver` calls libamdhip64 under the same method names; `emulated_driver` needs no GPU;
-`platforms.open_driver` selects one. A process has one context, on device 0 of the visible ones (CUDA_VISIBLE_DEVICES,
+`open_driver` selects one. A process has one context, on device 0 of the visible ones (CUDA_VISIBLE_DEVICES,
 HIP_VISIBLE_DEVICES). The HIP half follows the public interface and has not run on a chip.
 """
 
@@ -89,6 +89,7 @@ class Driver:
         "MemHostGetDevicePointer": "MemHostGetDevicePointer_v2",
         "MemAlloc": "MemAlloc_v2",
         "MemFree": "MemFree_v2",
+        "MemcpyDtoHAsync": "MemcpyDtoHAsync_v2",
         "StreamWaitValue32": "StreamWaitValue32_v2",
         "StreamWriteValue32": "StreamWriteValue32_v2",
     }  # function of the interface -> symbol in the library
@@ -200,6 +201,10 @@ class Driver:
         """Queue a write of zeros."""
         self.call("MemsetD8Async", ctypes.c_ulonglong(pointer), ctypes.c_ubyte(0), ctypes.c_size_t(size), None)
 
+    def copy_out(self, pointer: Pointer, address: int, size: int) -> None:
+        """Queue a copy of device memory to registered host memory."""
+        self.call("MemcpyDtoHAsync", ctypes.c_void_p(address), ctypes.c_ulonglong(pointer), ctypes.c_size_t(size), None)
+
     def synchronize(self) -> None:
         """Wait for all work in this context."""
         self.call("CtxSynchronize")
@@ -309,3 +314,17 @@ class HipDriver(Driver):
 
     def parameters(self, function: ctypes.c_void_p) -> list[int] | None:
         return None
+
+
+def open_driver(platform: str) -> Driver:
+    """Return the driver of a platform: `cuda`, `hip`, or `emulated`."""
+    if platform == "emulated":
+        from ksflow.evaluation.sandbox.emulated_driver import Emulated
+
+        return Emulated()
+    return HipDriver() if platform == "hip" else Driver()
+
+
+def torch_device(platform: str) -> str:
+    """Return torch's device for a platform."""
+    return "cpu" if platform == "emulated" else "cuda"

@@ -74,16 +74,16 @@ class Emulated(Driver):
         self.submit(look)
 
     def write(self, pointer: Pointer, value: int) -> None:
-        def put() -> None:
-            ctypes.c_uint32.from_address(pointer).value = value
-
-        self.submit(put)
+        self.submit(partial(setattr, ctypes.c_uint32.from_address(pointer), "value", value))
 
     def clear(self, pointer: Pointer, size: int) -> None:
         def zero() -> None:
             ctypes.memset(pointer, 0, size)
 
         self.submit(zero)
+
+    def copy_out(self, pointer: Pointer, address: int, size: int) -> None:
+        self.submit(partial(ctypes.memmove, address, pointer, size))
 
     def synchronize(self) -> None:
         """Wait until the stream is empty. Raises the first exception of a call, after which no queued call was

@@ -9,13 +9,18 @@ signals.
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
+import stat
+import subprocess
 from typing import Any, NoReturn
 
 from ksflow.evaluation.sandbox import levels, linux, root
 from ksflow.evaluation.sandbox.confine import confine
-from ksflow.evaluation.sandbox.runners import cpu, device, program
+from ksflow.evaluation.sandbox.runners import cpu, device
+
+_NO_FILE = 120  # exit status of a tool that succeeded without making its file
 
 
 def run(order: dict[str, Any], supervisor: socket.socket, fds: list[int]) -> NoReturn:
@@ -78,9 +83,40 @@ def _be_candidate(order: dict[str, Any], supervisor: socket.socket, fds: list[in
     if language == "nothing":
         os._exit(0)
     if language == "tool":
-        program.run(order, fds)
+        _run_program(order, fds)
     (device if order.get("device") else cpu).run(order, fds)
     raise AssertionError("a sandbox never returns")
+
+
+def _run_program(order: dict[str, Any], fds: list[int]) -> NoReturn:
+    """Run a compiler or another tool, and exit. `fds`: its log, and a descriptor for the file that it makes."""
+    log, result = fds
+    status = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        environment = {**os.environ, **order["environment"], "LC_ALL": "C"}  # HOME and TMPDIR are the sandbox's
+        done = subprocess.run(
+            order["command"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, check=False
+        )
+        status = done.returncode if done.returncode >= 0 else 128 - done.returncode
+        if status == 0 and order["makes"]:
+            status = _NO_FILE
+            if _hand_out(order["makes"], result, order["file_mb"] << 20):
+                status = 0
+    except OSError as error:
+        os.write(log, f"{error}\n".encode())
+    finally:
+        os._exit(status)
+
+
+def _hand_out(name: str, result: int, largest: int) -> bool:
+    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > largest:
+        return False
+    with open(fd, "rb") as source, open(result, "wb", closefd=False) as target:
+        shutil.copyfileobj(source, target, 1 << 20)
+    return True
 
 
 def _reap(candidate: int, supervisor: socket.socket, watch_disk: bool) -> NoReturn:
@@ -94,17 +130,12 @@ def _reap(candidate: int, supervisor: socket.socket, watch_disk: bool) -> NoRetu
         if pid != candidate:
             continue
         if os.WIFSTOPPED(status):
-            if _locked(supervisor):
-                options = 0
-            else:
+            with contextlib.suppress(BlockingIOError, ConnectionError):
+                if supervisor.recv(16, socket.MSG_DONTWAIT):  # `lock`
+                    options = 0
+            if options:
                 supervisor.send(f"stopped {os.WSTOPSIG(status)}".encode())
             continue
         if watch_disk and root.is_full():
             supervisor.send(b"disk")
         supervisor.send(f"exit {os.waitstatus_to_exitcode(status)}".encode())
-
-
-def _locked(supervisor: socket.socket) -> bool:
-    with contextlib.suppress(BlockingIOError, ConnectionError):
-        return bool(supervisor.recv(16, socket.MSG_DONTWAIT))
-    return False

@@ -165,6 +165,24 @@ def descendants(root: int, dead: bool = True) -> list[int]:
     return processes
 
 
+def kill_descendants() -> None:
+    """Kill all descendants, nearest first: the first process of a namespace takes the others with it."""
+    for pid in descendants(os.getpid()):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def end_descendants(patience_s: float) -> None:
+    """Kill all descendants, orphans that this process adopts included, and wait for their end."""
+    deadline = time.monotonic() + patience_s
+    with contextlib.suppress(ChildProcessError):  # no children left
+        while time.monotonic() < deadline:
+            kill_descendants()
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+            time.sleep(0.0005)
+
+
 def _checked(result: int, what: str) -> int:
     if result < 0:
         number = ctypes.get_errno()

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import socket
 import sys
 import tempfile
@@ -25,9 +24,7 @@ def main() -> None:
             level, layers = tried, present
             break
         missing[f"level {tried}"] = f"missing: {fault}"
-    bubblewrap = shutil.which("bwrap")
     layers |= missing
-    layers["bubblewrap"] = f"{bubblewrap}, not used" if bubblewrap else "missing: not installed, not needed"
     sys.stdout.write(json.dumps({"level": level, "layers": layers}))
 
 

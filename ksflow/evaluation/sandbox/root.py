@@ -19,22 +19,8 @@ from ksflow.evaluation.sandbox import counters, linux
 
 INSIDE = "/tmp/box"  # the sandbox's own folder
 DISK_MB = 512  # default of an order
-_SYSTEM = (
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/libx32",
-    "/nix/store",
-    "/gnu/store",
-    "/sys/devices/system",
-    "/etc/alternatives",
-    "/etc/ld.so.conf.d",
-)
-_SETTINGS = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/locale.alias", "/etc/localtime")
-DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")  # usable by anybody
+_SHOWN = counters.MACHINE_FILES["shown"]
+_SYSTEM, _SETTINGS, DEVICES = _SHOWN["system"], _SHOWN["settings"], _SHOWN["devices"]
 _LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
 _ROCM = "/opt/rocm*"
 _RUNS_INSIDE = os.path.dirname(os.path.realpath(__file__))
@@ -99,7 +85,13 @@ def build(order: dict[str, Any], user: int) -> None:
         _hide_program(root)
     for path in order.get("writable", ()):
         show(root, path, read_only=False)
-    _settings(root, user)
+    os.makedirs(f"{root}/etc", exist_ok=True)
+    for path in settings():
+        with contextlib.suppress(OSError):
+            shutil.copyfile(path, root + path)
+    own = {"passwd": f"box:x:{user}:{user}::{INSIDE}:/bin/sh\n", "hosts": "127.0.0.1 localhost\n"}
+    for name, text in own.items():
+        Path(root, "etc", name).write_text(text, encoding="utf-8")
     devices(f"{root}/dev", order.get("devices", ()))
     os.mkdir(f"{root}/proc")
     linux.mount("proc", f"{root}/proc", "proc", NO_SUID | NO_DEVICES | NO_PROGRAMS)
@@ -152,16 +144,6 @@ def _make_target(path: str, target: str) -> None:
     else:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         open(target, "wb").close()
-
-
-def _settings(root: str, user: int) -> None:
-    os.makedirs(f"{root}/etc", exist_ok=True)
-    for path in settings():
-        with contextlib.suppress(OSError):
-            shutil.copyfile(path, root + path)
-    own = {"passwd": f"box:x:{user}:{user}::{INSIDE}:/bin/sh\n", "hosts": "127.0.0.1 localhost\n"}
-    for name, text in own.items():
-        Path(root, "etc", name).write_text(text, encoding="utf-8")
 
 
 def devices(folder: str, extra: Sequence[str]) -> None:

@@ -17,7 +17,6 @@ import signal
 import socket
 import struct
 import tempfile
-import time
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -46,14 +45,23 @@ def supervise(order: dict[str, Any], fds: list[int]) -> NoReturn:
     group = None
     try:
         if "folder" not in order:
-            order["folder"] = _make_folder(order["files"], order.get("copies", {}))
+            order["folder"] = tempfile.mkdtemp(prefix=PREFIX)
+            for name, text in order["files"].items():
+                Path(order["folder"], name).write_text(text, encoding="utf-8")
+            for name, path in order.get("copies", {}).items():
+                shutil.copyfile(path, os.path.join(order["folder"], name))
         if parents := cgroup.parents():
             memory = shared_bytes(order) + ((order["memory_mb"] + _OWN_MEMORY_MB) << 20)
             group = cgroup.Group(parents, memory, order.get("processes", PROCESSES))
         order = {"uid": own_uid(), **order, "grouped": group is not None}
         status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         status.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        if (root := _fork(order["level"])) == 0:
+        if order["level"] in levels.PRIVATE:
+            linux.set_dumpable(True)  # else an ordinary user could not write the child's user map
+            root = linux.clone(linux.NEW_NAMESPACES | (linux.NEW_USERS if order["level"] == "userns" else 0))
+        else:
+            root = os.fork()
+        if root == 0:
             judge.close()
             status.close()
             init.run(order, theirs, rest)
@@ -69,40 +77,20 @@ def supervise(order: dict[str, Any], fds: list[int]) -> NoReturn:
         _end(order, judge, group)
 
 
-def _make_folder(files: dict[str, str], copies: dict[str, str]) -> str:
-    folder = tempfile.mkdtemp(prefix=PREFIX)
-    for name, text in files.items():
-        Path(folder, name).write_text(text, encoding="utf-8")
-    for name, path in copies.items():
-        shutil.copyfile(path, os.path.join(folder, name))
-    return folder
-
-
-def _fork(level: str) -> int:
-    if level not in levels.PRIVATE:
-        return os.fork()
-    linux.set_dumpable(True)  # else an ordinary user could not write the child's user map
-    return linux.clone(linux.NEW_NAMESPACES | (linux.NEW_USERS if level == "userns" else 0))
-
-
 def _release(order: dict[str, Any], root: int, group: cgroup.Group | None, status: socket.socket) -> None:
     """Let the first process continue once its users are mapped, and start the candidate once it is in its cgroup."""
-    if order["level"] == "userns":
-        _map_users(root, order["uid"])
+    if order["level"] == "userns":  # root may map two users, anybody else only itself
+        uid = order["uid"]
+        texts = {} if uid is not None else {"setgroups": "deny"}
+        for name, own in (("uid_map", os.getuid()), ("gid_map", os.getgid())):
+            texts[name] = f"{own} {own} 1" if uid is None else f"0 {own} 1\n{uid} {uid} 1"
+        for name, text in texts.items():
+            Path("/proc", str(root), name).write_text(text, encoding="utf-8")
     linux.set_dumpable(False)
     status.send(b"mapped")
     if group is not None:
         group.add(root)
     status.send(b"grouped")
-
-
-def _map_users(root: int, uid: int | None) -> None:
-    """Write the user map of the new namespace: root may map two users, anybody else only itself."""
-    texts = {} if uid is not None else {"setgroups": "deny"}
-    for name, own in (("uid_map", os.getuid()), ("gid_map", os.getgid())):
-        texts[name] = f"{own} {own} 1" if uid is None else f"0 {own} 1\n{uid} {uid} 1"
-    for name, text in texts.items():
-        Path("/proc", str(root), name).write_text(text, encoding="utf-8")
 
 
 class _Supervisor:
@@ -134,8 +122,10 @@ class _Supervisor:
         pause = _LOOK_S * 1000 if self.group is None or self.folder else None
         while True:
             ready = dict(self.poller.poll(pause))
-            if self.listener in ready:
-                self._answer_listener(ready[self.listener])
+            if ready.get(self.listener, 0) & select.POLLIN:
+                seccomp.answer(self.listener, allowed=not self.locked)
+            elif self.listener in ready:  # no process can ask any more
+                self.poller.unregister(self.listener)
             if self.judge.fileno() in ready and not self._obey():
                 return
             if self.status.fileno() in ready and not self._pass_on():
@@ -143,7 +133,7 @@ class _Supervisor:
             if pause and (cause := self._excess()):
                 pause = None
                 self.judge.send(cause)
-                _kill_descendants()
+                linux.kill_descendants()
 
     def _obey(self) -> bool:
         if self.judge.recv(_LONGEST_WORD) != b"lock":
@@ -157,13 +147,6 @@ class _Supervisor:
         fault = kill_others.kill_other_processes(self.root, self.candidate)
         self.judge.send(f"locked {int(self.listener >= 0)} {fault}".encode())
         return True
-
-    def _answer_listener(self, event: int) -> None:
-        """Answer a request to start a process, or drop the listener when no process can ask any more."""
-        if event & select.POLLIN:
-            seccomp.answer(self.listener, allowed=not self.locked)
-        else:
-            self.poller.unregister(self.listener)
 
     def _excess(self) -> bytes:
         if self.folder and _overfull(self.folder, self.most_disk):
@@ -237,26 +220,13 @@ def _end(order: dict[str, Any], judge: socket.socket, group: cgroup.Group | None
     uid = None if order["level"] in levels.PRIVATE else order.get("uid")
     if uid is not None:
         _kill_user(uid)
-    deadline = time.monotonic() + _PATIENCE_S
-    with contextlib.suppress(ChildProcessError):  # no children left
-        while time.monotonic() < deadline:
-            _kill_descendants()
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-            time.sleep(0.0005)
+    linux.end_descendants(_PATIENCE_S)
     if group is not None:
         group.remove()
     shutil.rmtree(order.get("folder", ""), ignore_errors=True)
     with contextlib.suppress(OSError):
         judge.send(b"gone")
     os._exit(0)
-
-
-def _kill_descendants() -> None:
-    """Kill all descendants, nearest first: the first process of a namespace takes the others with it."""
-    for pid in linux.descendants(os.getpid()):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 def _kill_user(uid: int) -> None:

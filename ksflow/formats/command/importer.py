@@ -23,8 +23,7 @@ from ksflow.records import Case, Json, Kernel, Limits, Problem, Seed
 _UNITS = ("ns", "us", "ms", "s")
 _BETTER = ("lower", "higher")
 _HEADERS = {".h": "cpp", ".hpp": "cpp", ".cuh": "cuda"}
-_LARGEST_READ = 4 << 20
-"""Of larger files only the size counts for the digest."""
+_LARGEST_READ = 4 << 20  # of larger files only the size counts for the digest
 
 
 def load(  # noqa: PLR0913 - what a user says of a repository

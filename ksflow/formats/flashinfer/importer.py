@@ -4,9 +4,8 @@
     problem=flashinfer problem.root=~/flashinfer-trace problem.definition=gemm_n4096_k4096 problem.workloads='[UUID]'
 
 A problem of SOL-ExecBench is a folder with `definition.json` and `workload.jsonl`. `problem.workloads=random` makes up
-three sizes; without it, the first workloads of the data set are taken. Solutions in Python and its languages, and C++
-and CUDA with PyTorch's bindings, become kernels to start from; those whose traces say how they did check the judge.
-`ksflow.formats.flashinfer.solutions` writes both.
+three sizes; without it, the first workloads of the data set are taken. Solutions become kernels to start from; those
+whose traces say how they did check the judge.
 """
 
 import json
@@ -24,24 +23,18 @@ from ksflow.kernels.languages import LANGUAGES, ON_DEVICE, detect_language
 from ksflow.kernels.problem.loader import read_text
 from ksflow.records import Json, Kernel, Problem, Seed, Target
 
-_MOST = 8
-"""Workloads that are taken where none are named."""
+_MOST = 8  # workloads that are taken where none are named
 _SIZES = (64, 256, 1024)
 _FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 _DTYPES = {*_FLOATS, "int64", "int32", "int16", "int8", "bool"}
 _INPUTS = ("random", "scalar", "safetensors", "custom")
-_SOL = "definition.json"
-"""The file that a problem of SOL-ExecBench is in, with others beside it."""
+_SOL = "definition.json"  # the file that a problem of SOL-ExecBench is in, with others beside it
 _TOLERANCE = {"rtol": "max_rtol", "atol": "max_atol", "ratio": "required_matched_ratio", "most": "max_error_cap"}
 """Bound -> SOL-ExecBench's name for it. It has allow_negative_inf, too: infinities that are equal pass here anyway."""
 _PYTHON = ("python", "pytorch", "triton", "tilelang", "cute_dsl", "cutile", "cudnn_frontend")
 _ON_GPU = (*ON_DEVICE, "cute_dsl", "cutile", "cudnn_frontend", "cutlass", "cudnn", "cublas")
 _COMPILED = ("cuda", "cpp", "cuda_cpp", "cutlass", "cudnn", "cublas")
 """Languages that PyTorch's bindings compile."""
-_BY_SCORES = "dsa_topk_indexer"
-"""How definitions begin that have an evaluator of their own upstream."""
-_RATIOS = {"moe": 0.95}
-"""Kind of operation -> the share of elements that must be right."""
 
 
 def load(  # noqa: PLR0913 - what a user may say of a definition
@@ -67,7 +60,7 @@ def load(  # noqa: PLR0913 - what a user may say of a definition
     task, sol = _definition(file), file.name == _SOL
     chosen = [*{repr(params(work)): work for work in _workloads(file, base, task, workloads)}.values()]
     asked = {"rtol": rtol, "atol": atol, "ratio": ratio}
-    usual = {"rtol": 1e-2, "atol": 1e-2, "ratio": 0.99 if sol else _RATIOS.get(str(task.get("op_type", "")), 1.0)}
+    usual = {"rtol": 1e-2, "atol": 1e-2, "ratio": 0.99 if sol else 0.95 if task.get("op_type") == "moe" else 1.0}
     own = {work["uuid"]: _bounds(usual, work["tolerance"], asked) for work in chosen if work.get("tolerance")}
     bounds = {**_bounds(usual, {}, asked), **({"sol": True} if sol else {}), **({"own": own} if own else {})}
     parsed = _parse(file, base, task, chosen, bounds)
@@ -120,14 +113,13 @@ def _definition(file: Path) -> Json:
         raise ConfigError(f"{file} is no definition: {fault}")
     taken, made = ({tensor["dtype"] for tensor in definition[side].values()} for side in ("inputs", "outputs"))
     if unknown := sorted((taken - {*FLOAT4} | made) - _DTYPES):
-        raise ConfigError(
-            f"{file}: {', '.join(unknown)} cannot be judged; it can: {', '.join(sorted(_DTYPES))}, and float4 of inputs"
-        )
+        can = f"{', '.join(sorted(_DTYPES))}, and float4 of inputs"
+        raise ConfigError(f"{file}: {', '.join(unknown)} cannot be judged; it can: {can}")
     entry = definition.get("custom_inputs_entrypoint")
     parse_python(file, definition["reference"], ["run", *([str(entry)] if entry else [])], "its reference has to")
     if "sampling" in str(definition.get("op_type", "")):
         raise ConfigError(f"{file}: its answer is drawn at random, and the judge compares element by element")
-    if definition["name"].startswith(_BY_SCORES):
+    if definition["name"].startswith("dsa_topk_indexer"):
         raise ConfigError(
             f"{file}: upstream compares the scores of what is chosen, in any order; the judge compares element by "
             "element and would reject right answers"
@@ -163,7 +155,14 @@ def _texts(value: Any) -> bool:
 
 def _workloads(file: Path, base: Path, content: Json, wanted: str | Sequence[str] | None) -> list[Json]:
     """Each with `uuid`, `axes` and `inputs`."""
-    works = _chosen(file, base, content, wanted)
+    known = {} if wanted == "random" else {work["uuid"]: work for work in _listed(file, base, content["name"])}
+    if wanted not in (None, "random"):
+        names = [wanted] if isinstance(wanted, str) else list(wanted or ())
+        if lost := [name for name in names if name not in known]:
+            raise ConfigError(f"{content['name']} has no workload {lost[0]}; {suggest(lost[0], [*known, 'random'])}")
+        works = [known[name] for name in names]
+    else:
+        works = list(known.values())[:_MOST] or _random_workloads(content)
     for work in works:
         where, kinds = f"{file}: workload {work['uuid']}", dict.fromkeys(content["inputs"], "random")
         kinds |= {name: entry["type"] for name, entry in work["inputs"].items()}
@@ -175,22 +174,13 @@ def _workloads(file: Path, base: Path, content: Json, wanted: str | Sequence[str
             raise ConfigError(f"{where}: input {odd[0]}; it can be {', '.join(_INPUTS)}")
         if "custom" in kinds.values() and not content.get("custom_inputs_entrypoint"):
             raise ConfigError(f"{where} has custom inputs, and custom_inputs_entrypoint names no function")
-        if lost := [
-            name for name, row in content["inputs"].items() if row["shape"] is None and kinds[name] == "random"
-        ]:
+        numbers = (name for name, row in content["inputs"].items() if row["shape"] is None)
+        if lost := [name for name in numbers if kinds[name] == "random"]:
             raise ConfigError(f"{where}: {', '.join(lost)} are numbers; name workloads that have values for them")
     return works
 
 
-def _chosen(file: Path, base: Path, content: Json, wanted: str | Sequence[str] | None) -> list[Json]:
-    known = {} if wanted == "random" else {work["uuid"]: work for work in _listed(file, base, content["name"])}
-    if wanted not in (None, "random"):
-        names = [wanted] if isinstance(wanted, str) else list(wanted or ())
-        if lost := [name for name in names if name not in known]:
-            raise ConfigError(f"{content['name']} has no workload {lost[0]}; {suggest(lost[0], [*known, 'random'])}")
-        return [known[name] for name in names]
-    if known:
-        return list(known.values())[:_MOST]
+def _random_workloads(content: Json) -> list[Json]:
     axes = [name for name, axis in content["axes"].items() if axis["type"] == "var"]
     inputs = {name: {"type": "random"} for name in content["inputs"]}
     sizes = _SIZES if axes else _SIZES[:1]

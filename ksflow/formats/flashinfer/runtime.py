@@ -15,7 +15,8 @@ import torch
 from ksflow.evaluation.judge.tolerance import rms
 from ksflow.evaluation.sandbox.runners.pytree import Tree
 from ksflow.formats.flashinfer.solutions import FLOAT4, axis_sizes
-from ksflow.formats.runtime import Json, Params, SourceFiles, Task, vary_contents
+from ksflow.formats.runtime import Params, SourceFiles, Task, vary_contents
+from ksflow.records import Json
 
 _MOST_HEADER = 100 << 20
 _WHOLE = {torch.int8: 128, torch.int16: 1024, torch.int32: 1024, torch.int64: 1024}
@@ -130,10 +131,7 @@ def _differs(got: torch.Tensor, want: torch.Tensor, bounds: Json) -> str:
 
 
 def _together(mine: torch.Tensor, theirs: torch.Tensor, bound: torch.Tensor) -> str:
-    """What a share of elements that may be wrong is held to: all errors together are no larger than their bounds are.
-
-    Rounding that carries a few elements over a small bound passes; work that was left out for a few does not.
-    """
+    """Why errors, with those that a share may have, are together larger than their bounds; empty where they are not."""
     sound = theirs.isfinite()
     if not bool(bound.any()):  # whole numbers have no size by which to be off
         return ""

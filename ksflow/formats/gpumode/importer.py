@@ -7,7 +7,6 @@ Upstream's cases travel as text, which makes strings of booleans; so it does her
 besides. How upstream times (seven generations of eval.py) is not repeated: the judge's own clock counts.
 """
 
-import ast
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,10 +33,12 @@ TIMEOUTS = ("test_timeout", "benchmark_timeout", "ranked_timeout")
 SLOT = "@SUBMISSION@"
 _ENDINGS = (".py", ".yml", ".yaml", ".json", ".h", ".cuh", ".txt")
 _DEFAULT_S = 180.0
-_BATCHED = re.compile(r"^\s*(?:MAX|NUM)_ITERATIONS_PER_BENCHMARK\s*=\s*(\d+)", re.MULTILINE)
+_MAKES_INPUTS = re.compile(
+    r"\bdef generate_input\b|^\s*generate_input *[=:]|\bimport\b[^\n(]*(?:\([^)]*)?\bgenerate_input\b", re.MULTILINE
+)
+"""What defines, assigns or imports `generate_input`."""
 _SAYS_CUDA = re.compile(r"device\s*=\s*f?['\"]cuda|\.cuda\(")
-_TYPED = re.compile(r"==\s*['\"]true['\"]")
-"""In an `eval.py` that makes truth values of words."""
+_TYPED = re.compile(r"==\s*['\"]true['\"]")  # in an `eval.py` that makes truth values of words
 
 
 def load(
@@ -58,11 +59,8 @@ def load(
         raise ConfigError(f"{file} is no task: it has no list `files`")
     if not all(isinstance(entry, Mapping) for entry in task["files"]):
         raise ConfigError(f"{file}: files is not a list of mappings")
-    if not isinstance(task.get("templates") or {}, Mapping):
-        raise ConfigError(f"{file}: templates is not a mapping of languages to files")
     check_task(task, str(file))
-    parsed = parse(task, dict(_files(folder, task)), _source(folder, task))
-    return assemble(parsed, target, cap)
+    return assemble(parse(task, _files(folder, task), _source(folder, task)), target, cap)
 
 
 def _folder(path: str | None, root: str | None, name: str | None) -> Path:
@@ -85,9 +83,8 @@ def _folder(path: str | None, root: str | None, name: str | None) -> Path:
             raise ConfigError(f"no leaderboard {name!r} below {base}; {suggest(name, boards)}")
         folder = boards[name]
     else:
-        raise ConfigError(
-            "problem=gpumode needs problem.path=FOLDER, or problem.root=CHECKOUT problem.name=LEADERBOARD"
-        )
+        needed = "problem.path=FOLDER, or problem.root=CHECKOUT problem.name=LEADERBOARD"
+        raise ConfigError(f"problem=gpumode needs {needed}")
     if not (folder / "task.yml").is_file():
         raise ConfigError(f"no task.yml in {folder}; problem.path is the folder that holds it")
     return folder.resolve()
@@ -127,13 +124,12 @@ class TaskSource:
     origin: Json
     good: tuple[Seed, ...] = ()
     bad: tuple[Seed, ...] = ()
-    eval_text: str = ""
-    """Of its `eval.py`, which is not run: what it does otherwise is said."""
+    eval_text: str = ""  # of its `eval.py`, which is not run
 
 
 def parse(task: Json, files: Mapping[str, str], source: TaskSource) -> ParsedProblem:
     """A task's meaning. Raises ConfigError. files: what lies beside a submission."""
-    reference = next((name for name in ("reference.py", *files) if _makes_inputs(files.get(name, ""))), "")
+    reference = next((name for name in ("reference.py", *files) if _MAKES_INPUTS.search(files.get(name, ""))), "")
     if not reference:
         raise ConfigError(
             f"{source.name}: none of its files defines generate_input ({', '.join(files)}); a task whose own eval.py "
@@ -148,6 +144,12 @@ def parse(task: Json, files: Mapping[str, str], source: TaskSource) -> ParsedPro
     only_last = score == "last" and len(listed) > 1
     counted = f"Only the last of {len(listed)} benchmarks counts." if only_last else ""
     typed = [case for case in checked if any(isinstance(value, bool) for value in case.values())]
+    dropped = [
+        "upstream's eval.py with its own clock: the judge times, empties the cache before every call and checks every "
+        "timed output, so a ranking may differ from the one here",
+        *(f"{key}: {json.dumps(task[key], default=str)[:120]}" for key in ("gpus", "libraries") if task.get(key)),
+        *(f"unknown key {key}" for key in task if key not in _KEYS),
+    ]
     ranked = task.get("ranked_timeout") or task.get("benchmark_timeout") or _DEFAULT_S
     return ParsedProblem(
         name=source.name,
@@ -160,8 +162,7 @@ def parse(task: Json, files: Mapping[str, str], source: TaskSource) -> ParsedPro
         benchmarks=[_case(case, source, True) for case in (listed[-1:] if score == "last" else listed)],
         listing=body,
         called="`custom_kernel(data)`: `data` is what `generate_input` returns; it returns what `ref_kernel` does.",
-        origin={**source.origin, "inferred": _inferred(task, files, listed, source),
-                "dropped": _dropped(task, source.eval_text)},
+        origin={**source.origin, "inferred": _inferred(task, files, listed, source), "dropped": dropped},
         support={name: text for name, text in files.items() if name.endswith(".py") and name != reference},
         score=score,
         limits=Limits(120.0, float(task.get("test_timeout") or _DEFAULT_S), float(ranked), 16384),
@@ -169,45 +170,26 @@ def parse(task: Json, files: Mapping[str, str], source: TaskSource) -> ParsedPro
         good=source.good,
         bad=source.bad,
         languages=("python", "triton", "cuda", "hip", "cpp"),
-    )  # fmt: skip
+    )
 
 
 def _source(folder: Path, task: Json) -> TaskSource:
-    templates = {str(language): str(name) for language, name in (task.get("templates") or {}).items()}
-    origin: Json = {"format": "gpumode", "path": str(folder), **provenance(folder)}
-    if templates:
-        origin["templates"] = ", ".join(f"{name} ({language})" for language, name in templates.items())
     sources = {str(entry.get("name", "")): str(entry.get("source", "")) for entry in task["files"]}
     judged = folder / sources.get("eval.py", "eval.py")
     return TaskSource(
         slug(f"{folder.parent.name}-{folder.name}"),
         f"{folder.name} (GPU MODE)",
-        origin,
+        {"format": "gpumode", "path": str(folder), **provenance(folder)},
         tuple(_solutions(folder / "solutions" / "correct")),
         tuple(_solutions(folder / "solutions" / "wrong")),
         read_text(judged.resolve()) if judged.is_file() else "",
     )
 
 
-def _files(folder: Path, task: Json) -> Iterator[tuple[str, str]]:
-    for entry in task["files"]:
-        name, source = str(entry.get("name", "")), str(entry.get("source", ""))
-        if source != SLOT and is_support(name):
-            yield name, read_text((folder / source).resolve())
-
-
-def _makes_inputs(body: str) -> bool:
-    """Whether a module's text defines, assigns or imports `generate_input`."""
-    if "generate_input" not in body:
-        return False
-    try:
-        nodes = [*ast.walk(ast.parse(body))]
-    except SyntaxError:  # running it says what is wrong
-        return True
-    named = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
-    named |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    named |= {each.asname or each.name for node in nodes if isinstance(node, ast.ImportFrom) for each in node.names}
-    return "generate_input" in named
+def _files(folder: Path, task: Json) -> dict[str, str]:
+    sources = {str(entry.get("name", "")): str(entry.get("source", "")) for entry in task["files"]}
+    taken = {name: source for name, source in sources.items() if source != SLOT and is_support(name)}
+    return {name: read_text((folder / source).resolve()) for name, source in taken.items()}
 
 
 def is_support(name: str) -> bool:
@@ -235,27 +217,6 @@ def _case(case: Mapping[str, Any], source: TaskSource, as_words: bool) -> Seeded
     if _TYPED.search(source.eval_text):
         params = {key: value == "true" if value in ("true", "false") else value for key, value in params.items()}
     return params, int(case.get("seed", 0))
-
-
-def _dropped(task: Json, eval_text: str) -> list[str]:
-    """What is left out of a task, and how its harness times otherwise than the judge, where that is known."""
-    batched = _BATCHED.search(eval_text)
-    times = {
-        f"upstream calls a kernel on up to {batched[1] if batched else 0} inputs between one pair of events: launches "
-        "overlap and the cache is emptied once for all; here every call has events and an empty cache "
-        "of its own": batched,
-        "upstream replays a captured CUDA graph: a kernel that cannot be captured fails there, and launches cost "
-        "next to nothing": "cudagraph" in eval_text.lower(),
-        "upstream's times are those of the host's clock, with launches in them": "perf_counter_ns" in eval_text
-        and "elapsed_time" not in eval_text,
-        "upstream does not empty the cache between calls": eval_text and "clear_l2" not in eval_text,
-    }
-    return [
-        "upstream's eval.py with its own clock: the judge times, and checks every timed output",
-        *(f"{line}, so a ranking may differ from the one here" for line, so in times.items() if so),
-        *(f"{key}: {json.dumps(task[key], default=str)[:120]}" for key in ("gpus", "libraries") if task.get(key)),
-        *(f"unknown key {key}" for key in task if key not in _KEYS),
-    ]
 
 
 def _inferred(

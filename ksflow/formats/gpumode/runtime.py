@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 from ksflow.evaluation.sandbox.runners.pytree import Tree
-from ksflow.formats.runtime import Json, Params, SourceFiles, Task, accepts
+from ksflow.formats.runtime import Params, SourceFiles, Task, accepts
+from ksflow.records import Json
 
 
 class GpuMode(Task):

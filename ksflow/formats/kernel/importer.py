@@ -2,14 +2,10 @@
 
     problem=kernel problem.kernel=my.cpp problem.reference=my_ref.py problem.cases='[{m: 64}, {m: 512}]'
 
-A kernel of several files is a folder: problem.kernel=my_kernel, with the file that defines `custom_kernel` and its
-headers, sources or modules.
-
 The reference has `generate_input(**case, seed)` and `ref_kernel(data)`; it may have `check_implementation(data,
-output)` or `oracle(data)`, which then decide, and `CASES = [...]`. The kernel is the seed to start from; the baseline
-is the reference itself, as PyTorch runs it and where it is compiled as `torch.compile` makes it. A reference that
-imports numpy and not torch takes and returns arrays, and is a baseline as NumPy runs it; kernels get tensors.
-Without a kernel the search starts from a C++ loop nest made from the reference (`loops`), or from the reference alone.
+output)` or `oracle(data)`, which then decide, and `CASES = [...]`. One that imports numpy and not torch takes and
+returns arrays. Without a kernel the search starts from a C++ loop nest made from the reference (`loops`), or from the
+reference alone.
 """
 
 import ast
@@ -19,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ksflow.errors import ConfigError
-from ksflow.formats.assembly import UNCOMPILED, CaseBudget, ParsedProblem, assemble
+from ksflow.formats.assembly import CaseBudget, ParsedProblem, assemble, without_compile
 from ksflow.formats.cases import SeededParams, parameters
 from ksflow.formats.checkout import parse_python, provenance, slug
 from ksflow.formats.loops import naive
@@ -97,8 +93,7 @@ def _with_baselines(problem: Problem, module: ast.Module, body: str, compiled: b
     seeds = [_baseline("00_torch.py", body, "ref_kernel")]
     if compiled:
         seeds.append(_baseline("01_compile.py", body, "__import__('torch').compile(ref_kernel)"))
-    dropped = [*problem.origin["dropped"], *([] if compiled else [UNCOMPILED])]
-    return replace(problem, seeds=(*seeds, *problem.seeds), origin={**problem.origin, "dropped": dropped})
+    return without_compile(replace(problem, seeds=(*seeds, *problem.seeds)), compiled)
 
 
 def _imported(module: ast.Module) -> set[str]:
@@ -171,9 +166,8 @@ def _parse(
     if kernel and beside.parent == file and beside.name in kernel.files:
         raise ConfigError(f"{beside} is in the kernel's folder, where a kernel could call it: put it elsewhere")
     if kernel and kernel.language in ("cuda", "hip") and not {"device", "cuda"} & words:
-        inferred.append(
-            "inputs are drawn on the CPU and copied; generate_input(..., device) can draw them on a GPU, faster"
-        )
+        faster = "generate_input(..., device) can draw them on a GPU, faster"
+        inferred.append(f"inputs are drawn on the CPU and copied; {faster}")
     statement = ast.get_docstring(module) or ast.get_docstring(functions["ref_kernel"])
     return ParsedProblem(
         name=slug((file or beside).stem),
@@ -181,12 +175,8 @@ def _parse(
         statement=statement or f"What {beside.name} does.",
         format="kernel",
         files={beside.name: body},
-        spec={
-            "reference": beside.name,
-            **bounds,
-            **({"check": own[0]} if own else {}),
-            **({"numpy": True} if numpy else {}),
-        },
+        spec={"reference": beside.name, **bounds, **({"check": own[0]} if own else {}),
+              **({"numpy": True} if numpy else {})},
         tests=(),
         benchmarks=timed,
         listing=body,

@@ -8,7 +8,8 @@ from ksflow.evaluation.judge.tolerance import expected, first_error
 from ksflow.evaluation.sandbox.runners.pytree import Tree, flatten
 from ksflow.formats.gpumode.runtime import GpuMode
 from ksflow.formats.kernel.arrays import as_arrays, as_tensors
-from ksflow.formats.runtime import Json, Params, SourceFiles, accepts
+from ksflow.formats.runtime import Params, SourceFiles, accepts
+from ksflow.records import Json
 
 _CHECK = {"c1": 8.0, "accumulate": "float32"}
 
@@ -21,8 +22,7 @@ class UserReference(GpuMode):
         super().__init__(files, spec)
         self._spec = spec
         self.own_check = "check" in spec
-        self._own, self._ours = (as_arrays, as_tensors) if spec.get("numpy") else (_as_it_is, _as_it_is)
-        """A tree as the file's functions have it, and as the judge has it."""
+        self._own, self._ours = (as_arrays, as_tensors) if spec.get("numpy") else (lambda tree: tree, lambda tree: tree)
 
     def inputs(self, params: Params, seed: int) -> Tree:
         if not accepts(self.module.generate_input, "device"):
@@ -49,10 +49,6 @@ class UserReference(GpuMode):
     def tolerance(self, output: torch.Tensor) -> tuple[float | None, float | None]:
         """As given."""
         return self._spec["rtol"], self._spec["atol"]
-
-
-def _as_it_is(tree: Tree) -> Tree:
-    return tree
 
 
 create = UserReference

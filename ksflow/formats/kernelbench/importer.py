@@ -4,9 +4,8 @@
     problem=kernelbench problem.path=my_model.py problem.cap=256
     problem=kernelbench problem.path=~/kernelbench.com/benchmarks/hard/problems-h100/07_w4a16_gemm   see `deck`
 
-Sizes are the whole numbers that the file names at its top level. On a CPU they are cut to a cap, the batch first and
-sizes that differ to different ones (`formats.sizes`), and what is computed from them follows. Upstream's clock (100
-trials between CUDA events) is not repeated: the judge's own counts.
+Sizes are the whole numbers that the file names at its top level. On a CPU they are cut to a cap (`formats.sizes`), and
+what is computed from them follows.
 """
 
 import ast
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from ksflow.errors import ConfigError, suggest
 from ksflow.formats import sizes
-from ksflow.formats.assembly import CUT, UNCOMPILED, CaseBudget, ParsedProblem, assemble
+from ksflow.formats.assembly import CUT, CaseBudget, ParsedProblem, assemble, without_compile
 from ksflow.formats.cases import case_name
 from ksflow.formats.checkout import parse_python, provenance, slug
 from ksflow.formats.kernelbench import deck
@@ -72,7 +71,14 @@ def load(  # noqa: PLR0913 - what a user may say of a file
     if path and (folder := Path(path).expanduser()).is_dir():
         if precision != "fp32" or not training:
             raise ConfigError("problem.precision and problem.training are for KernelBench's files; a deck says its own")
-        return _of_deck(folder.resolve(), target, cap, compiled)
+        folder = folder.resolve()
+        parsed, work = deck.parse(folder)
+        task = assemble(parsed, target, cap, _BUDGET)
+        seeds = _baselines(parsed.listing, compiled)
+        if (folder / "solution.py").is_file():
+            kernel = kernel_file(str(folder / "solution.py"), task.languages)
+            seeds = (*seeds, Seed(next(iter(kernel.files)), kernel))
+        return without_compile(replace(task, seeds=seeds, work=work), compiled)
     file = _file(path, root, level, id)
     source = read_text(file)
     module = parse_python(file, source, deck.NEEDED, "a KernelBench file")
@@ -86,24 +92,22 @@ def load(  # noqa: PLR0913 - what a user may say of a file
         "cut": sizes.VERSION,
     }
     task = assemble(_parse(file, module, source, spec), target, cap, _BUDGET)
-    return _resized(task, source, spec["sizes"], compiled)
+    return without_compile(_resized(task, source, spec["sizes"], compiled), compiled)
 
 
 def _file(path: str | None, root: str | None, level: int | None, number: int | None) -> Path:
     if path:
         return Path(path).expanduser().resolve()
     if not root or level is None or number is None:
-        raise ConfigError(
-            "problem=kernelbench needs problem.path=FILE, or problem.root=CHECKOUT problem.level=1 problem.id=19"
-        )
+        needed = "problem.path=FILE, or problem.root=CHECKOUT problem.level=1 problem.id=19"
+        raise ConfigError(f"problem=kernelbench needs {needed}")
     base = Path(root).expanduser()
     files: dict[int, Path] = {}
     for folder in (base / f"level{level}", base / "KernelBench" / f"level{level}"):
         files = {int(n[1]): file for file in folder.glob("*.py") if (n := _NUMBER.match(file.name))} or files
     if not files:
-        raise ConfigError(
-            f"no level{level} with numbered files in {base} or {base}/KernelBench; problem.root is a checkout"
-        )
+        places = f"{base} or {base}/KernelBench"
+        raise ConfigError(f"no level{level} with numbered files in {places}; problem.root is a checkout")
     if int(number) not in files:
         raise ConfigError(f"no problem {number} in level {level} of {root}; it has {min(files)} to {max(files)}")
     return files[int(number)].resolve()
@@ -150,10 +154,7 @@ def _parse(file: Path, module: ast.Module, source: str, spec: Json) -> ParsedPro
             ],
         },
         arg_names=deck.forward_names(model),
-        resize=lambda cap: (
-            sizes.resize_source(source, spec["sizes"], cap),
-            sizes.merged_sizes(source, spec["sizes"], cap) if cap else [],
-        ),
+        resize=lambda cap: sizes.resize_source(source, spec["sizes"], cap),
         languages=("python", "triton", "cpp", "cuda", "hip") if bare else ("python", "triton"),
     )
 
@@ -161,11 +162,10 @@ def _parse(file: Path, module: ast.Module, source: str, spec: Json) -> ParsedPro
 def _resized(task: Problem, source: str, edits: list[sizes.Edit], compiled: bool) -> Problem:
     """With what is read and what is run as it was sized: the listing, the case's name, the model as baselines."""
     cap = int(task.origin.get("cap") or 0)
-    sized = sizes.resize_source(source, edits, cap)
-    origin = {**task.origin, "dropped": [*task.origin["dropped"], *([] if compiled else [UNCOMPILED])]}
-    if whole := sized == sizes.resize_source(source, edits, 0):  # the cap is above every size
-        inferred = [line for line in origin["inferred"] if not line.startswith(CUT)]
-        origin |= {"cap": None, "inferred": inferred}
+    sized, _ = sizes.resize_source(source, edits, cap)
+    origin = dict(task.origin)
+    if whole := sized == source:  # the cap is above every size
+        origin |= {"cap": None, "inferred": [line for line in origin["inferred"] if not line.startswith(CUT)]}
     case = Case(case_name({"cap": 0 if whole else cap}), {"cap": cap}, _PUBLIC_SEED)
     seeds = _baselines(sized, compiled)
     return replace(task, origin=origin, dims=(), tests=(case,), benchmarks=(case,), seeds=seeds, listing=sized)
@@ -181,13 +181,3 @@ def _baselines(source: str, compiled: bool) -> tuple[Seed, ...]:
         Seed(name, Kernel("python", {name: f"{model}\n\n\n{text}"}, report), baseline=True)
         for name, report, text in _BASELINES[: 1 + compiled]
     )
-
-
-def _of_deck(folder: Path, target: Target | None, cap: int | str | None, compiled: bool) -> Problem:
-    """The problem of a deck's folder, with the answer that may lie there as a seed."""
-    parsed, work = deck.parse(folder)
-    task = assemble(parsed, target, cap, _BUDGET)
-    answers = [kernel_file(str(file), task.languages) for file in (folder / "solution.py",) if file.is_file()]
-    seeds = [*_baselines(parsed.listing, compiled), *(Seed(next(iter(one.files)), one) for one in answers)]
-    origin = {**task.origin, "dropped": [*task.origin["dropped"], *([] if compiled else [UNCOMPILED])]}
-    return replace(task, seeds=tuple(seeds), work=work, origin=origin)

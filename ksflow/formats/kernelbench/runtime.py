@@ -17,13 +17,13 @@ from ksflow.evaluation.judge.tolerance import rms, strips
 from ksflow.evaluation.sandbox.runners.device_mapping import seeded
 from ksflow.evaluation.sandbox.runners.foreign import make
 from ksflow.evaluation.sandbox.runners.pytree import Flat, Tree, build, flatten, pack
-from ksflow.formats.runtime import ImportedReference, Json, Params, SourceFiles, Task, as_tuple, selected_from
+from ksflow.formats.runtime import ImportedReference, Params, SourceFiles, Task, as_tuple, selected_from
 from ksflow.formats.sizes import resize_source
+from ksflow.records import Json
 
 SEED = 42
 _TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-_SHARE = 8
-"""An answer to other inputs is off by so many bounds, as a rule."""
+_SHARE = 8  # an answer to other inputs is off by so many bounds, as a rule
 
 
 class KernelBench(Task):
@@ -91,7 +91,7 @@ class KernelBench(Task):
         key = repr(sorted(params.items()))
         if key not in self._modules and self._dtype:
             cap = int(params["cap"])
-            text = resize_source(self._source, self._spec["sizes"], cap)
+            text, _ = resize_source(self._source, self._spec["sizes"], cap)
             (self._files.folder / f"model_{cap}.py").write_text(text, encoding="utf-8")
             self._modules[key] = self._files.load(f"model_{cap}.py")
         elif key not in self._modules:
@@ -104,9 +104,7 @@ class KernelBench(Task):
         return list(self._module(params).get_init_inputs())
 
     def _model(self, params: Params) -> tuple[Any, float]:
-        """The model, its parameters drawn where a candidate's are, and how far apart answers to other inputs are, in
-        shares of their size: an eighth of it, at which the bound ends.
-        """
+        """The model, and an eighth of how far apart its answers to two inputs are, at which the bound ends."""
         model = make(self._module(params).Model, self._init(params), SEED, "cuda", on=None if self._dtype else "cuda")
         model = model.to(self._dtype) if self._dtype else model
         if not self._spec["training"]:

@@ -22,7 +22,7 @@ from ksflow.records import Json, Problem, Target, digest
 
 _TIMEOUT_S = 30.0
 _KEPT = ("lang", "files", "tests", "benchmarks", "ranking_by", "multi_gpu", "libraries", *importer.TIMEOUTS)
-"""What is kept of a task. Not its secret seed, should a service tell it."""
+"""What is kept of a task: not its secret seed."""
 _LANGUAGES = ("python", "triton")
 _TAKEN = (
     "The service takes one Python file of at most 1 MB, which may use Triton, or CUDA and HIP through load_inline; it "

@@ -12,7 +12,6 @@ import re
 import time
 from collections import Counter
 from dataclasses import asdict
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -24,13 +23,12 @@ from ksflow.evaluation.sandbox.runners.device_mapping import cuda_means, seeded
 from ksflow.evaluation.sandbox.runners.pytree import Flat, flatten
 from ksflow.formats.assembly import ACCUMULATE
 from ksflow.formats.isolated import answer_order
-from ksflow.formats.runtime import ImportedReference, Json, SourceFiles
+from ksflow.formats.runtime import ImportedReference, SourceFiles
 from ksflow.formats.tritonbench.runtime import CapturedCall, TritonBench, are_equal
-from ksflow.records import Check
+from ksflow.records import Check, Json
 
 _WHERE = re.compile(r"^(?:accepted on )?case [^:]*: ")
-_PATIENCE = 4
-"""How much longer than it may a call may take in the tests, where it is the first."""
+_PATIENCE = 4  # how much longer than it may a call may take in the tests, where it is the first
 
 
 def classify_calls(order: Json) -> list[Json]:
@@ -56,7 +54,7 @@ def classify_calls(order: Json) -> list[Json]:
         rows.append(row)
         before_s += call.took_s
     counts = Counter(row["outputs"] for row in rows if not row["why"])
-    most = counts.most_common(1)[0][0] if counts else 0
+    most = max(counts, key=counts.__getitem__, default=0)
     for row in rows:  # all cases of a problem have as many outputs
         if not row["why"] and row["outputs"] != most:
             row["why"] = f"it has {row['outputs']} outputs, where most calls have {most}"
@@ -119,8 +117,7 @@ class LoadedReference(Reference):
         inputs = len(data) - self.outputs
         args = [{"name": f"x{index}", "role": "in" if index < inputs else "out"} for index in range(len(data))]
         self.problem = {"args": args, "check": self._check, "tests": [], "benchmarks": [case]}
-        source = SimpleNamespace(problem=self.problem, reference=self)
-        faults = [detail for _, ok, detail in probe(source, shortcuts=False)["rows"] if not ok]
+        faults = [detail for _, ok, detail in probe(self, shortcuts=False) if not ok]
         why = _WHERE.sub("", faults[0].partition("; ")[0]) if faults else ""
         return {"outputs": self.outputs, "why": why}
 

@@ -3,7 +3,7 @@
     problem=tritonbench problem.path=relu.py
     problem=tritonbench problem.root=~/TritonBench problem.channel=T problem.file=relu.py
 
-Each call that the tests make of a function defined above is a case. A process of the judge's side finds them.
+Each call that the tests make of a function defined above is a case (`calls`).
 """
 
 import ast
@@ -26,13 +26,10 @@ from ksflow.records import Json, Kernel, Problem, Seed, Target, digest
 _LINE = re.compile(r"^#{100,}[ \t]*$", re.MULTILINE)
 _CHANNELS = {"T": "data/TritonBench_T_v1", "G": "data/TritonBench_G_v1"}
 _TIMEOUT_S = 180.0
-_INTERPRETED_S = 60.0
-"""Of Triton code on a CPU: what takes longer there could not be judged."""
-_VERSION = 3
-"""Of what is kept of the calls."""
+_INTERPRETED_S = 60.0  # of Triton code on a CPU: what takes longer there could not be judged
+_VERSION = 3  # of what is kept of the calls
 _BUDGET = CaseBudget()
-_SPARE = 2
-"""By how much a call must be faster than it may, to be so the next time as well."""
+_SPARE = 2  # by how much a call must be faster than it may, to be so the next time as well
 
 
 def load(  # noqa: PLR0913 - what a user may say of a file

@@ -21,10 +21,10 @@ import torch
 from ksflow.errors import catch_foreign
 from ksflow.evaluation.sandbox.runners.device_mapping import seeded
 from ksflow.evaluation.sandbox.runners.pytree import Tree, build, flatten
-from ksflow.formats.runtime import Json, Params, SourceFiles, Task, vary_contents
+from ksflow.formats.runtime import Params, SourceFiles, Task, vary_contents
+from ksflow.records import Json
 
-_MOST = 64
-"""Calls of one file."""
+_MOST = 64  # calls of one file
 
 
 class _Stop(BaseException):
@@ -37,8 +37,7 @@ class CapturedCall:
 
     function: str
     arguments: list[Any]
-    keywords: tuple[str, ...]
-    """Names that the last arguments go by."""
+    keywords: tuple[str, ...]  # names that the last arguments go by
     took_s: float = 0.0
 
 
@@ -93,10 +92,7 @@ class TritonBench(Task):
             signal.signal(signal.SIGALRM, handler)
 
     def _fixed(self, number: int) -> set[int]:
-        """The places of tensors that the tests fill alike for every seed, and that are varied here.
-
-        Whole numbers and truth values may be indices or masks: they are left alone where anything else varies.
-        """
+        """Tensors that tests fill alike for every seed; whole numbers, which may be indices, if nothing else varies."""
         left, right = (flatten(self._recorded(seed, number)[-1].arguments)[1] for seed in (1, 2))
         alike = [place for place, (mine, theirs) in enumerate(zip(left, right, strict=True)) if are_equal(mine, theirs)]
         floats = {place for place in alike if left[place].is_floating_point() and bool(left[place].double().any())}
@@ -152,9 +148,7 @@ def _recording(name: str, function: Callable[..., Any], calls: list[CapturedCall
 
 
 def _noted(name: str, bound: inspect.BoundArguments) -> CapturedCall:
-    """In the order of the parameters, with the defaults of those between them that were not given; those that only
-    have names come last.
-    """
+    """The call with its arguments by place, defaults between them included, then those that only have names."""
     kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
     by_place = {key: parameter for key, parameter in bound.signature.parameters.items() if parameter.kind not in kinds}
     named = {key: value for key, value in bound.kwargs.items() if key not in by_place}

@@ -73,10 +73,7 @@ def check(spec: Mapping[str, str], cases: tuple[Case, ...]) -> None:
 
 
 def compute_peak(precision: str, rates: Mapping[str, float]) -> tuple[float, str] | None:
-    """Return the rate and name of the fastest unit for a precision or a wider one ("" means any precision).
-
-    Returns None if no rate is known.
-    """
+    """Return the rate and name of the fastest unit for a precision ("" for any) or a wider one; None if unknown."""
     enough = PRECISIONS[: PRECISIONS.index(precision) + 1] if precision else PRECISIONS
     return max(((rates[key], n) for n in enough if (key := f"flops.{n}") in rates), default=None)
 
@@ -89,8 +86,12 @@ def floor_us(problem: Problem, case: Case, target: Target) -> tuple[float, str]:
     if need.flops is not None and (peak := compute_peak(problem.work.get("dtype", ""), rates)):
         why = f"{quantity(need.flops, 'FLOP')} at {quantity(peak[0], 'FLOP/s')} ({peak[1]})"
         floors.append((1e6 * need.flops / peak[0], why))
-    if need.bytes is not None:
-        floors += _traffic(need.bytes, rates, target.sizes.get("cache", math.inf))
+    if need.bytes is not None:  # all through the cache, and what is beyond its size through main memory
+        beyond = need.bytes - target.sizes.get("cache", math.inf)
+        for size, key, where in ((need.bytes, "bytes.cache", "cache"), (beyond, "bytes", "memory")):
+            if key in rates and size > 0:
+                why = f"{quantity(size, 'B')} at {quantity(rates[key], 'B/s')} ({where})"
+                floors.append((1e6 * size / rates[key], why))
     if floors:
         return max(floors)
     if not problem.work:
@@ -99,8 +100,7 @@ def floor_us(problem: Problem, case: Case, target: Target) -> tuple[float, str]:
 
 
 def _ceilings(target: Target) -> dict[str, float]:
-    """Return rates that nothing on a target exceeds: peaks with headroom, on a CPU limited by a multiple of the
-    measured rates."""
+    """Return rates that nothing on a target exceeds: peaks with headroom, limited by a multiple of measured rates."""
     headroom = _HEADROOM.get(target.kind, 1.0)
     rates = {key: peak * headroom for key, peak in target.peaks.items()}
     if "bytes" in rates:
@@ -109,17 +109,6 @@ def _ceilings(target: Target) -> dict[str, float]:
     levels = [rate for key, rate in target.measured.items() if key.startswith("bytes")]
     seen |= {"bytes.cache": max(levels)} if levels else {}
     return {key: min(rate, _MEASURED_HEADROOM * seen.get(key, math.inf)) for key, rate in rates.items()}
-
-
-def _traffic(amount: float, rates: Mapping[str, float], cache: float) -> list[tuple[float, str]]:
-    """Return the times of all bytes through the cache, and of those beyond its size through main memory, if known."""
-    beyond = amount - cache
-    ways = [(amount, "bytes.cache", "cache"), *([(beyond, "bytes", "memory")] if beyond > 0 else [])]
-    return [
-        (1e6 * size / rates[key], f"{quantity(size, 'B')} at {quantity(rates[key], 'B/s')} ({where})")
-        for size, key, where in ways
-        if key in rates
-    ]
 
 
 def quantity(value: float, unit: str) -> str:

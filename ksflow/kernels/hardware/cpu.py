@@ -16,8 +16,7 @@ FEATURES = (
     *("asimd", "asimddp", "bf16", "i8mm", "sve", "sve2"),
 )
 """Instruction sets that matter to kernels, as targets, notes and probes call them."""
-_X86_64_V3 = ("sse4_2", "avx", "avx2", "fma", "f16c")
-_LIMITED = {"x86-64-v3": _X86_64_V3, "x86-64-v2": ("sse4_2",), "x86-64": ()}
+LIMITED = {"x86-64-v3": ("sse4_2", "avx", "avx2", "fma", "f16c"), "x86-64-v2": ("sse4_2",), "x86-64": ()}
 """Features left when the compiler is told a lesser chip."""
 _PER_CYCLE = {
     "sse2": {"fp32": 16, "fp64": 8},
@@ -76,12 +75,6 @@ def read_cpu() -> Cpu:
     return Cpu(fields.get("model name") or " ".join([platform.machine(), *numbers]), tuple(flags))
 
 
-def usable_features(features: tuple[str, ...], march: str) -> tuple[str, ...]:
-    """Return the features that a compiler uses for a chip."""
-    allowed = _LIMITED.get(march, features)
-    return tuple(feature for feature in features if feature in allowed)
-
-
 def peaks(flags: Sequence[str], cores: int = 1) -> dict[str, float]:
     """Return the peak rates of so many cores together; empty if their instruction sets are unknown."""
     counts = [row for feature, row in _PER_CYCLE.items() if feature in flags]
@@ -94,10 +87,8 @@ def peaks(flags: Sequence[str], cores: int = 1) -> dict[str, float]:
 
 
 def cache_sizes(cores: int = 1, folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> tuple[int, ...]:
-    """Return the sizes in bytes of the data caches of so many cores, smallest first; common ones if unknown.
-
-    A cache of a core alone counts once for each core, one that several share once for as many. Hardware threads that
-    share the first cache are one core.
+    """Return the sizes in bytes of the data caches of so many cores, smallest first; common ones if unknown. A cache of
+    a core alone counts once for each core. Hardware threads that share the first cache are one core.
     """
     caches = []
     for index in sorted(folder.glob("index[0-9]*")):

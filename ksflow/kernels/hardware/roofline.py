@@ -13,10 +13,7 @@ from ksflow.records import Case, Json, Problem, RooflineCase, Target, Timing, ge
 
 
 def roofline(problem: Problem, case: Case, target: Target, us: float) -> RooflineCase | None:
-    """Return a time on the roofline, with the achieved rates; None without work in problem.yaml or known rates.
-
-    Raises ValueError for an invalid expression of `work`.
-    """
+    """Return a time on the roofline, with the achieved rates; None without work or rates. Raises ValueError."""
     need = work(problem, case)
     limit = bound(need, problem.work.get("dtype", ""), target)
     if limit is None:
@@ -38,10 +35,7 @@ def roofline(problem: Problem, case: Case, target: Target, us: float) -> Rooflin
 
 
 def bound(need: CaseWork, precision: str, target: Target) -> tuple[float, str, str] | None:
-    """Return the least time in µs of so much work, its bound, and the rate in words; None if no rates are known.
-
-    On a CPU only measured rates count.
-    """
+    """Return the least time in µs of so much work, its bound, and the (on a CPU measured) rate in words, or None."""
     rates = target.peaks if target.kind == "gpu" else target.measured
     ways = []
     if need.flops and (peak := compute_peak(precision, rates)):
@@ -52,8 +46,7 @@ def bound(need: CaseWork, precision: str, target: Target) -> tuple[float, str, s
 
 
 def _memory(amount: float, rates: Mapping[str, float]) -> tuple[float, str] | None:
-    """Return the rate and name of the memory that holds so much: the smallest measured cache that fits, else main
-    memory."""
+    """Return the rate and name of the smallest measured cache that holds so much, else of main memory."""
     sizes = sorted(int(key[6:]) for key in rates if key[:6] == "bytes." and key[6:].isdigit())
     if fit := next((size for size in sizes if amount <= size), None):
         return rates[f"bytes.{fit}"], "cache"
@@ -86,7 +79,6 @@ def rows(problem: Problem, target: Target, timings: Iterable[Timing]) -> tuple[R
 
 
 def share(rows: Iterable[RooflineCase], weights: Mapping[str, float], theirs: bool = False) -> float | None:
-    """Return the geometric mean of the rows' shares, or of those by the format's formula, by the weights of their cases
-    (`Evidence.weights`); None without any."""
+    """Return the geometric mean of the rows' shares (or `theirs`), by the weights of their cases; None without any."""
     known = [(value, weights.get(row.case, 1.0)) for row in rows if (value := row.theirs if theirs else row.share)]
     return geomean((value for value, _ in known), [weight for _, weight in known]) if known else None

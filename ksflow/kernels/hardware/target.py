@@ -41,12 +41,12 @@ def detect(
     """
     if cores is not None and cores < 1:
         raise ConfigError(f"target.cores={cores}: a kernel has at least one core")
-    processor = cpu.read_cpu()
+    processor, usable = cpu.read_cpu(), cpu.LIMITED.get(march or "", cpu.FEATURES)
     return Target(
         name=name,
         kind="cpu",
         chip=processor.chip,
-        features=cpu.usable_features(processor.features, march or "native"),
+        features=tuple(feature for feature in processor.features if feature in usable),
         march=march or "native",
         environment=dict(environment or {}),
         peaks=cpu.peaks(processor.flags, cores or 1),
@@ -55,23 +55,21 @@ def detect(
 
 
 def default_target(name: str = "auto", cores: int | None = None) -> Target:
-    """Return the default target: the first visible GPU, else the CPU; `cores` of the CPU, as in `detect`.
-
-    A GPU's figures come from its data sheet in conf/target; without one it has none, and no floors. Nor has another
-    variant of a listed GPU: an H100 PCIe or NVL, an A100 of 40 GB.
+    """Return the default target: the first visible GPU, else the CPU; `cores` of the CPU, as in `detect`. A GPU's
+    figures come from its data sheet in conf/target; without one, and for another variant, there are no floors.
     """
     return next(iter(visible_gpus(name)), None) or detect(name, cores=cores)
 
 
 def visible_gpus(name: str = "auto") -> tuple[Target, ...]:
-    """Return the GPUs that their vendor's tool lists, restricted by CUDA_VISIBLE_DEVICES and the like, in its order.
-
-    NVIDIA's are numbered as by nvidia-smi; `single_gpu_environment` makes CUDA number them so, too.
-    """
+    """Return the GPUs that their vendor's tool lists, in its order, restricted by CUDA_VISIBLE_DEVICES and the like."""
     lines = [line for line in executables.output(*_NVIDIA_ARCH).splitlines() if "," in line]
     if rows := [[word.strip() for word in line.rsplit(",", 2)] for line in lines]:
+        # from Hopper on, matrix instructions need the architecture-specific target, sm_90a
+        numbers = [capability.replace(".", "") for _, _, capability in rows]
+        marches = [f"sm_{one}{'a' if one.isdigit() and int(one) >= 90 else ''}" for one in numbers]
         left = _shown([row[1] for row in rows], *_SHOW_NVIDIA)
-        return tuple(_gpu(name, rows[number][0], _architecture(rows[number][2])) for number in left)
+        return tuple(_gpu(name, rows[number][0], marches[number]) for number in left)
     listed = executables.output("rocm_agent_enumerator").split()
     arches = [word for word in listed if word.startswith("gfx") and word != "gfx000"]
     chips = gpu_names() if arches else ()
@@ -83,9 +81,8 @@ def visible_gpus(name: str = "auto") -> tuple[Target, ...]:
 
 
 def _shown(names: list[str], *variables: str) -> list[int]:
-    """Return the indices of the GPUs left by the first variable that is set; like CUDA, up to an unknown name.
-
-    names: their UUIDs, empty if unknown. A part of a GPU (MIG-...), and any name if none is known, means the first one.
+    """Return the indices of the GPUs left by the first variable that is set; like CUDA, up to an unknown name. A part
+    of a GPU (MIG-...), and any name if none is known, means the first one.
     """
     words = next((os.environ[variable] for variable in variables if variable in os.environ), None)
     if words is None:
@@ -111,7 +108,6 @@ def _gpu(name: str, chip: str, march: str) -> Target:
 
 
 def _is_other_variant(chip: str, sheet: str) -> bool:
-    """Return whether a chip is another variant than a data sheet's, with other rates."""
     of_chip, of_sheet = ({*_VARIANT.findall(name.lower())} for name in (chip, sheet))
     sizes = [{word for word in words if word.endswith("gb")} for words in (of_chip, of_sheet)]
     return bool((of_chip - of_sheet) - sizes[0]) or (all(sizes) and sizes[0] != sizes[1])
@@ -124,12 +120,6 @@ def _sheets(chip: str) -> list[dict[str, Any]]:
         return []
     files = (shipped_path("conf", "target", f"{option}.yaml") for option in shipped_targets([chip]))
     return [sheet for file in files if (sheet := yaml.safe_load(file.read_text(encoding="utf-8")))]
-
-
-def _architecture(capability: str) -> str:
-    """Return `sm_90a` for `9.0`: from Hopper on, matrix instructions need the architecture-specific target."""
-    number = capability.replace(".", "")
-    return f"sm_{number}{'a' if number.isdigit() and int(number) >= 90 else ''}"
 
 
 def from_data_sheet(
@@ -172,8 +162,8 @@ def fits(wanted: Target, present: Target) -> bool:
 
 
 def means(word: str, target: Target) -> bool:
-    """Return whether a word of a note's targets, or of a statement's section, matches the target: its name, `cpu` or
-    `gpu`, its architecture or that of a chip with the same, an instruction set that it has, its fingerprint.
+    """Return whether a word matches the target: its name, `cpu` or `gpu`, its architecture or that of a chip with the
+    same, an instruction set that it has, its fingerprint.
     """
     word = word.lower()
     if word in {target.name.lower(), target.kind, target.chip.lower(), target.march.lower(), *target.features}:

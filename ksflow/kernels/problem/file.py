@@ -92,9 +92,8 @@ class _VariantFile(ProblemFile):
 
 
 def read_keys(file: Path, text: str, problem: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The file's keys as they are written, with the defaults of those that are not. Raises ConfigError.
-
-    A `variant.yaml` takes what it leaves out from the keys of its `problem`, and has `params` and `defines` besides.
+    """The file's keys as they are written, with defaults. Raises ConfigError. problem: the keys that a `variant.yaml`
+    takes what it leaves out from.
     """
     try:
         given = yaml.safe_load(text)
@@ -123,7 +122,6 @@ def read_keys(file: Path, text: str, problem: Mapping[str, Any] | None = None) -
 
 
 def _first_mistake(error: ValidationError) -> str:
-    """Its place, such as `cases.cpu.tests[2].rows`, and what is wrong there."""
     first = error.errors(include_url=False)[0]
     named = [part for part in first["loc"] if part not in (_LIST, _BOTH)]
     location = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in named).lstrip(".")

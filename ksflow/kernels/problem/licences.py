@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from ksflow.home import shipped_path
 from ksflow.records import Problem, Trial
 
-UNKNOWN = ""
-"""Of a text that names no licence."""
+UNKNOWN = ""  # of a text that names no licence
 _NAME = r"[A-Za-z0-9][A-Za-z0-9.+-]{0,60}"
 _TERM = rf"\(*{_NAME}(?: WITH {_NAME})?\)*"
 _MARK = re.compile(rf"SPDX-License-Identifier:[ \t]*({_TERM}(?: (?:AND|OR) {_TERM})*)")
@@ -24,13 +23,10 @@ _FIRST_LINES = {
     "mozilla public license version 2.0": "MPL-2.0",
 }
 """How well-known licence files begin -> SPDX."""
-_HUB = {
-    **{name: name.lower() for name in ("Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "MPL-2.0", "ISC")},
-    **{name: name.lower() for name in ("BSL-1.0", "CC0-1.0", "CC-BY-4.0", "CC-BY-SA-4.0", "Unlicense", "Zlib")},
-    **{f"{kind}{tail}": kind.lower() for kind in ("GPL-2.0", "GPL-3.0", "LGPL-2.1", "LGPL-3.0", "AGPL-3.0")
-       for tail in ("-only", "-or-later")},
-}  # fmt: skip
-"""SPDX -> the name that Hugging Face's cards have for it."""
+_HUB = (
+    "apache-2.0 mit bsd-2-clause bsd-3-clause mpl-2.0 isc bsl-1.0 cc0-1.0 cc-by-4.0 cc-by-sa-4.0 unlicense zlib "
+    "gpl-2.0 gpl-3.0 lgpl-2.1 lgpl-3.0 agpl-3.0"
+)  # names of licences in Hugging Face's cards
 
 
 def parse_licence(text: str) -> str:
@@ -45,9 +41,7 @@ def parse_licence(text: str) -> str:
 
 
 def of_problem(problem: Problem) -> str:
-    """The licence of a problem's reference: as its text names it, or the file in its checkout; the project's own for a
-    problem that ships. `UNKNOWN` where nobody said.
-    """
+    """The licence that a problem's reference or its checkout names, the project's own where it ships, or `UNKNOWN`."""
     if found := parse_licence(problem.reference_text) or parse_licence(problem.reference):
         return found
     if problem.root.startswith(f"{shipped_path('problems').resolve()}/"):
@@ -57,10 +51,7 @@ def of_problem(problem: Problem) -> str:
 
 
 def of_kernel(problem: Problem, trials: Mapping[str, Trial], name: str) -> str:
-    """The licences of a trial's kernel, of what it was made from, and of its problem; `UNKNOWN` where one of them is.
-
-    A kernel that comes from nowhere and names none has its problem's.
-    """
+    """The licences of a trial's kernel, of what it was made from, and of its problem; `UNKNOWN` where any is."""
     found, left = {of_problem(problem)}, [name]
     for one in left:  # grows on the way
         trial = trials[one]
@@ -79,9 +70,7 @@ def join_licences(names: Iterable[str]) -> str:
     return " AND ".join(f"({part})" if several and " OR " in part else part for part in sorted(parts))
 
 
-def on_the_hub(licences: Iterable[str]) -> str:
-    """What a card's front matter calls the one licence that all rows have; empty where they have several, or one that
-    Hugging Face has no name for.
-    """
-    known = set(licences)
-    return _HUB.get(known.pop(), "") if len(known) == 1 else ""
+def on_the_hub(licence: str) -> str:
+    """What a card's front matter calls a licence; empty for several, or one that Hugging Face has no name for."""
+    name = licence.removesuffix("-only").removesuffix("-or-later").lower()
+    return name if name in _HUB.split() else ""

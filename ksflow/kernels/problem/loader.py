@@ -47,8 +47,7 @@ _DEFINED = re.compile(
     r"^(?:def custom_kernel\b|custom_kernel\s*=|[^/#\n]*\bcustom_kernel\s*\([^;{}]*\)\s*\{)", re.MULTILINE
 )
 _HEADERS = (".h", ".hh", ".hpp", ".cuh", ".inc", ".inl")
-_MOST_BYTES = 1 << 20
-"""Of a folder's files."""
+_MOST_BYTES = 1 << 20  # of a folder's files
 
 
 def load(
@@ -58,11 +57,9 @@ def load(
     seeds: list[str] | str | None = None,
     target: Target | None = None,
 ) -> Problem:
-    """The problem in a folder, or a shipped one by its name. Raises ConfigError.
-
-    cases: `tests`, `leaderboard`, `cpu`, or `auto` (the small CPU set unless `target` is a GPU). variant: one of
-    those in problem.yaml; without one, the one for this target. seeds: the files to start from, beside the baselines;
-    all where none are named; one needs no brackets.
+    """The problem in a folder, or a shipped one by its name. Raises ConfigError. cases: `tests`, `leaderboard`, `cpu`,
+    or `auto` (the small CPU set unless `target` is a GPU). variant: one of those in problem.yaml; without one, the one
+    for this target. seeds: the files to start from, beside the baselines; all where none are named.
     """
     root = _folder(path)
     if not (root / "problem.yaml").is_file():
@@ -129,7 +126,6 @@ def wanted_cores(path: str) -> int:
 
 
 def _folder(path: str) -> Path:
-    """A problem's folder: the given one, else a shipped one of that name."""
     root = Path(path).expanduser()
     shipped = not (root / "problem.yaml").is_file() and "/" not in path
     return shipped_path("problems", path) if shipped else root
@@ -199,10 +195,7 @@ def read_text(file: Path) -> str:
 
 
 def _variant(root: Path, spec: Mapping[str, Any], named: str | None, target: Target | None) -> tuple[str, Path]:
-    """The variant, and the folder with its reference and statement: its own where there is one, else the problem's.
-
-    One with a folder of its own is taken only where it is named.
-    """
+    """The variant, and the folder with its reference and statement: its own (where it is named), else the problem's."""
     variants, march = spec["variants"], target.march if target else ""
     folders = {file.parent.name: file.parent for file in sorted(root.glob(f"*/{_VARIANT}"))}
     fitting = (name for name, own in variants.items() if march.startswith(tuple(own.get("targets", ()))))
@@ -234,7 +227,6 @@ def _record(kind: type[T], value: Mapping[str, Any], where: str) -> T:
 def _cases(
     spec: Mapping[str, Any], wanted: str, params: Mapping[str, Scalar], target: Target | None, root: Path
 ) -> tuple[tuple[Case, ...], tuple[Case, ...], tuple[Case, ...]]:
-    """The tests, the benchmarks, and the shapes that are held out."""
     sets = {name: picked for name, picked in spec["cases"].items() if name != "heldout"}
     if wanted == "auto":
         small = "cpu" in sets and not (target and target.kind == "gpu")
@@ -266,9 +258,7 @@ def _without_held_out(sets: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _told_apart(sets: Mapping[str, Any], tests: Iterable[Case], benchmarks: Iterable[Case]) -> list[Any]:
-    """What tells the chosen cases from those of the problem's other sets: the timed sizes; where another set has the
-    same ones, tests and seeds as well.
-    """
+    """What tells the chosen cases from other sets: the timed sizes; where another has the same, tests and seeds too."""
     timed = [picked["benchmarks"] if isinstance(picked, dict) else picked for picked in sets.values()]
     sizes = [[{key: value for key, value in case.items() if key not in _NO_SIZE} for case in cases] for cases in timed]
     if all(sizes.count(one) == 1 for one in sizes):
@@ -312,10 +302,7 @@ def _seeds(
     target: Target | None,
     wanted: list[str] | None,
 ) -> tuple[tuple[Seed, ...], tuple[Seed, ...]]:
-    """A problem's kernels, also those in the folder `cpu` or `gpu` for such a target; those in `alike` languages.
-
-    A variant with a folder (`home`) has its own in a folder of its name there.
-    """
+    """A problem's kernels, also those in the folder `cpu` or `gpu`, or of the variant; those in `alike` languages."""
     folder = root / "seeds"
     if not folder.is_dir() and root.parent == shipped_path("problems").resolve():
         folder = shipped_path("seeds", root.name)

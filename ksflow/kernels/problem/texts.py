@@ -20,8 +20,8 @@ _TASK = ("generate_input", "ref_kernel")
 
 
 def for_target(statement: str, target: Target | None) -> str:
-    """A statement without the sections that are for others: `## Costs <!-- target: cpu h100 -->`, up to the next
-    heading of its level or a higher one. The words are those of a note's targets. Without a target all is there.
+    """A statement without the sections for others: `## Costs <!-- target: cpu h100 -->`, up to the next heading of its
+    level or a higher one. The words are those of a note's targets.
     """
     kept, left_out, fenced = [], 0, False
     for line in statement.splitlines(keepends=True):
@@ -61,10 +61,7 @@ def recorded_apart(problem: Problem, judged: Mapping[str, float]) -> str:
 
 
 def task_source(reference: str) -> str:
-    """Of `reference.py` the inputs and the reference with all that they use: what the judge alone needs is left out.
-
-    All of it where it has no `ref_kernel` of its own.
-    """
+    """Of `reference.py` the inputs and the reference with what they use; all of it where it has no `ref_kernel`."""
     try:
         nodes = [node for node in ast.parse(reference).body if not isinstance(node, ast.Expr)]
     except SyntaxError:
@@ -99,7 +96,6 @@ def _used(nodes: list[ast.stmt], made: dict[int, set[str]]) -> set[str]:
 
 
 def _made(node: ast.stmt) -> Iterator[str]:
-    """The names that a statement at top level binds."""
     match node:
         case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
             yield name

@@ -29,10 +29,7 @@ _STATEMENT = re.compile(r"[;{}]\s*$|^\s*(?:import|from|def|class|@\w+|[\w.\[\]]+
 
 
 def as_code(text: str) -> str:
-    """Return a file without the Markdown that a model may have put around it. Raises ValueError if ambiguous.
-
-    No language has a line like a fence, except in comments and strings: code without one is returned unchanged.
-    """
+    """Return a file without the Markdown that a model may have put around it. Raises ValueError if ambiguous."""
     fences = _FENCE.findall(_NO_TOKENS.sub("", text))
     if not fences:
         return text
@@ -59,12 +56,10 @@ def as_files(text: str) -> str:
         main, *rest = _PART.split(text)
         if not rest:
             raise
-        parts = zip(rest[::3], rest[1::3], rest[2::3], strict=True)
-        below = (
-            f"===== {name} ====={removed or ''}\n{body and end_with_newline(as_code(body))}"
-            for name, removed, body in parts
-        )
-        return (main and end_with_newline(as_code(main))) + "".join(below)
+        whole = main and end_with_newline(as_code(main))
+        for name, removed, body in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
+            whole += f"===== {name} ====={removed or ''}\n{body and end_with_newline(as_code(body))}"
+        return whole
 
 
 def split_files(edits: str) -> tuple[str, str]:
@@ -97,10 +92,7 @@ def needed_files(text: str) -> list[str]:
 
 def replace_main(kernel: Kernel, text: str, languages: Sequence[str], report: str) -> Kernel:
     """Return the kernel with another main file, which its first line may name (`// file: gemm.cu`), and with the
-    changes of other files that may follow as in `MORE_FILES`.
-
-    The name's ending and the text tell the language; the other files stay if the ending does. Raises ValueError for a
-    language that is none of `languages`.
+    changes of other files as in `MORE_FILES`, which stay if the name's ending does. Raises ValueError.
     """
     main, *others = kernel.files
     text, *rest = _PART.split(text)
@@ -126,8 +118,9 @@ def replace_main(kernel: Kernel, text: str, languages: Sequence[str], report: st
 
 
 def check(new: Kernel, known: Iterable[Kernel], max_kb: int, entry: str = "custom_kernel") -> None:
-    """Raise ValueError if the files are too long, the main one lacks `entry`, or only blanks differ from a known
-    kernel."""
+    """Raise ValueError if the files are too long, no source, lack `entry`, or differ from a known kernel in blanks
+    only.
+    """
     code = new.main
     if (size := len("".join(new.files.values()).encode("utf-8"))) > max_kb * 1000:
         raise ValueError(f"code: {size} bytes are more than {max_kb} kB")
@@ -145,6 +138,5 @@ def check(new: Kernel, known: Iterable[Kernel], max_kb: int, entry: str = "custo
 
 
 def _words(kernel: Kernel) -> tuple[list[str], dict[str, list[str]]]:
-    """Return its texts as words, whatever the main file's name."""
     _, *others = kernel.files
     return kernel.main.split(), {name: kernel.files[name].split() for name in others}

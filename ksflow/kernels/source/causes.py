@@ -1,10 +1,9 @@
 """Causes of failures in a family: values that failures have in common, and no accepted kernel has.
 
-Suspected of a failure is every minimal set of its values that no accepted kernel has, of any size: if a kernel differs
-from an accepted one in a single value, these are sets with that value. Suspects share the blame by the number of
-failures for the same reason that have them, with identical wrong answers counted twice, and small sets before large
-ones. A set that one of several identical wrong answers lacks is hardly the cause of the others, and values that the
-compiler or the judge names come first. If the message states the cause (`FORM = amx needs ...`), that counts alone.
+Suspected of a failure is every minimal set of its values that no accepted kernel has. Suspects share the blame by the
+number of failures for the same reason that have them, with identical wrong answers counted twice, and small sets before
+large ones. A set that one of several identical wrong answers lacks is hardly the cause of the others, and values that
+the compiler or the judge names come first. If the message states the cause (`FORM = amx needs ...`), that counts alone.
 """
 
 import math
@@ -95,8 +94,7 @@ class Failures:
         }
 
     def risk(self, config: Mapping[str, str]) -> float:
-        """Return the probability that `config` fails by a known cause, or by a pair of values not yet tried
-        together."""
+        """Return the probability that `config` fails by a known cause, or by a pair of values that was never tried."""
         alike = self._alike(config, _CONTEXT)
         known = max((share * self._sure.get(name, _SURE) for name, share in alike.items()), default=0.0)
         return 1 - (1 - known) * (1 - self._clash) ** self._accepted.new_pairs(config)
@@ -126,7 +124,6 @@ class Failures:
 
     def _alike(self, config: Mapping[str, str], context: float = 0.0) -> Mapping[str, float]:
         """Return failure -> the probability that `config` has its cause; "" -> 1 for a lesson or a stated cause.
-
         context: the probability that a value common to all failures of a suspect belongs to the cause, too.
         """
         items = config.items()
@@ -141,7 +138,6 @@ class Failures:
         return chances
 
     def _shares(self, point: Point, suspects: Iterable[frozenset[Item]]) -> Iterator[tuple[frozenset[Item], float]]:
-        """Yield the suspects that a failure has with their share of the blame, largest first."""
         exactly, roughly = self._same[point.reason], self._same[_without_figures(point.reason)]
         pulls = {}
         for values in (some for some in suspects if some <= point.values.items()):
@@ -155,8 +151,7 @@ class Failures:
             yield values, pulls[values] / total
 
     def _suspects(self, point: Point) -> list[frozenset[Item]]:
-        """Return the minimal sets that no accepted kernel has, of the tunables that the message names, or else of
-        all."""
+        """Return the minimal sets that no accepted kernel has, of the tunables that the message names, else of all."""
         named = [item for item in point.values.items() if item[0] in point.named]
         for values in (named, list(point.values.items())):
             if not self._accepted(values):

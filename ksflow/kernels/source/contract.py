@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from ksflow.home import sections, shipped_path
-from ksflow.kernels.languages import LANGUAGES, ON_DEVICE, Language
+from ksflow.kernels.languages import LANGUAGES, ON_DEVICE
 from ksflow.kernels.source.expressions import numbers
 from ksflow.kernels.source.flags import FLAGS
 from ksflow.records import Kernel, Problem, Target
@@ -25,21 +25,23 @@ def contract(problem: Problem, language: str, cores: int = 1) -> str:
         return _python(problem, cores)
     shown = " ".join(defines(problem))
     compiled = [f"Compiled with {shown}."] if shown else []
-    strong = [f"{_TEXTS['STRONG']} {spoken.contract}", _grammar(problem, spoken)] if spoken.launch_lines else []
+    strong = []
+    if spoken.launch_lines:
+        grammar = _TEXTS["GRAMMAR"].format(
+            **spoken.launch_lines,
+            args=", ".join(arg.name for arg in problem.args),
+            numbers=", ".join(numbers(problem.benchmarks[0].params)),
+            example=spoken.seed.rstrip(),
+        )
+        strong = [f"{_TEXTS['STRONG']} {spoken.contract}", grammar]
     if spoken.python and strong:
         lines = [f"Host mode: {_python(problem, cores)}", *strong]
     elif spoken.python:
         lines = [_python(problem, cores), *filter(None, [spoken.contract, *_known(language)])]
         lines += [f"Example, {_EXAMPLE}", spoken.seed.rstrip()] if spoken.seed else []
     elif not strong:
-        lines = [
-            "One file that defines exactly:",
-            problem.signature,
-            _TEXTS["C_NUMBERS"],
-            *compiled,
-            _judged_cpu(cores),
-        ]
-        lines.append(_TEXTS["FLAGS"].format(flags=FLAGS))
+        lines = ["One file that defines exactly:", problem.signature, _TEXTS["C_NUMBERS"], *compiled]
+        lines += [_judged_cpu(cores), _TEXTS["FLAGS"].format(flags=FLAGS)]
     else:
         lines = [
             "One file in one of two modes. Host mode: device pointers, of any type you like; `strides` of every "
@@ -49,13 +51,9 @@ def contract(problem: Problem, language: str, cores: int = 1) -> str:
             _TEXTS["JUDGED"],
             *strong,
         ]
-    return "\n".join([*lines, *_in_place(problem)])
-
-
-def _in_place(problem: Problem) -> list[str]:
-    """Return the rule for arguments that are changed in place, if there are any."""
-    names = ", ".join(arg.name for arg in problem.args if arg.role == "inout")
-    return [_TEXTS["IN_PLACE"].format(names=names)] if names else []
+    if in_place := ", ".join(arg.name for arg in problem.args if arg.role == "inout"):
+        lines.append(_TEXTS["IN_PLACE"].format(names=in_place))
+    return "\n".join(lines)
 
 
 def newer_lines(language: str, march: str) -> str:
@@ -108,15 +106,6 @@ def _known(language: str) -> list[str]:
     file = shipped_path("knowledge", "languages", f"{language}.md")
     text = file.read_text(encoding="utf-8").rpartition("\n---\n")[2] if file.is_file() else ""
     return [re.sub(r" ?\[[\d, ]+\]", "", text).strip()] if text else []
-
-
-def _grammar(problem: Problem, spoken: Language) -> str:
-    return _TEXTS["GRAMMAR"].format(
-        **spoken.launch_lines,
-        args=", ".join(arg.name for arg in problem.args),
-        numbers=", ".join(numbers(problem.benchmarks[0].params)),
-        example=spoken.seed.rstrip(),
-    )
 
 
 def defines(problem: Problem) -> list[str]:

@@ -32,7 +32,6 @@ from ksflow.kernels.source.tunables import (
 )
 from ksflow.records import Evaluation, Kernel, Population, Trial, Verdict, as_json, base_of, digest
 
-_PATIENCE = 9  # points without a gain before a search counts as stuck
 STRUCTURE = frozenset({"form", "pack", "decode", "precision", "fuse"})
 """Kinds of tunables that choose between forms of the code."""
 _WORDS = 4000  # characters of a failure's evidence that are read
@@ -56,11 +55,6 @@ class FamilyMember:
     values: Config
     lines: Mapping[str, Config]  # its dispatch lines
     us: float | None = None  # its score on the population's scale
-
-    @property
-    def text(self) -> str:
-        """The source of the kernel's main file."""
-        return self.kernel.main
 
 
 @dataclass(unsafe_hash=True, slots=True)
@@ -125,8 +119,7 @@ def has_untried(population: Population, trial: Trial) -> bool:
 
 
 def draw_untried(population: Population, entrants: Sequence[Trial], draw: Callable[[list[Trial]], Trial]) -> Trial:
-    """Return `draw` of the entrants, repeated until the result has configurations left to try; else the last
-    entrant."""
+    """Return the first `draw` of the entrants with configurations left to try, else the last one left."""
     left = list(entrants)
     drawn = draw(left)
     while len(left) > 1 and not has_untried(population, drawn):
@@ -161,11 +154,6 @@ class Space:
     kernel: Kernel  # the base's
     lessons: tuple[frozenset[Item], ...] = ()  # combinations of values that made kernels fail in other runs
 
-    @property
-    def text(self) -> str:
-        """The base's source."""
-        return self.kernel.main
-
     def effective_config(self, config: Config) -> Config:
         """Return the values of `config` that have an effect given the others; equal ones are one configuration."""
         return effective_values(self.tunables, config)
@@ -194,7 +182,8 @@ class Space:
 
     def ruled_out(self, config: Mapping[str, str]) -> bool:
         """Return whether a `require` line of the base forbids it for every case."""
-        return ruled_out(_requires_of(self.text), constants_of(self.text), config)
+        text = self.kernel.main
+        return ruled_out(_requires_of(text), constants_of(text), config)
 
     @cached_property
     def _known(self) -> frozenset[tuple[str, ...]]:
@@ -203,8 +192,8 @@ class Space:
 
     @cached_property
     def _idle(self) -> Mapping[tuple[str, ...], frozenset[str]]:
-        """Structure -> tunables that the compiler ignores: kernels that differ in their values have the same artefact,
-        and never another one if nothing else differs.
+        """Structure -> tunables that the compiler ignores: all kernels that differ in their values alone have one
+        artefact.
         """
         first: dict[tuple[tuple[str, ...], str], Point] = {}
         idle: dict[tuple[str, ...], frozenset[str]] = {}
@@ -246,19 +235,12 @@ class Space:
                     gains[key] = (*gains.get(key, ()), math.log(before / after))
         return gains
 
-    @cached_property
-    def is_stuck(self) -> bool:
-        """Whether none of the last points was the best so far."""
-        times = [point.score_us or math.inf for point in self.points]
-        return len(times) > _PATIENCE and min(times[:-_PATIENCE]) <= min(times)
-
     @property
     def size(self) -> int:
         return prod(len(tunable.options) for tunable in self.tunables)
 
     def sample_untried(self, rng: Random, count: int) -> list[Config]:
-        """Return up to `count` distinct untried configurations at random; in a small space at most all that are
-        left."""
+        """Return up to `count` distinct untried configurations at random."""
         if self.size <= _ENUMERATED:
             left = list({self.key(config): config for config in self._all() if self.is_untried(config)}.values())
             return rng.sample(left, min(count, len(left)))
@@ -313,7 +295,6 @@ def _blamed(judged: _Known, configured: _Known) -> tuple[frozenset[str], frozens
 
 
 def _unwritten(trial: Trial, population: Population) -> Kernel | None:
-    """Return the kernel with the values that the experiment assigns; None if it assigns none."""
     parent = base_of(trial, population.by_id)
     if parent is None or parent.kernel is None or trial.experiment is None:
         return None

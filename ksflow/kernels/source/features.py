@@ -7,6 +7,7 @@ chooses between forms, shows nothing unless the compiler's report does. The sour
 """
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import NamedTuple
 
 from ksflow.errors import one_line
 from ksflow.kernels.languages import LANGUAGES, Language, detect_language
+from ksflow.kernels.source.flags import compiler_flags, flag_lines
 from ksflow.kernels.source.tunables import Tunable, tunables
 from ksflow.records import CompiledKernel, Evaluation, Feature, Json, Kernel, Presence
 
@@ -80,10 +82,7 @@ def features(kernel: Kernel, evaluation: Evaluation | None = None) -> tuple[Feat
 
 
 def code_of(text: str, kernel_language: str) -> str:
-    """Return a source with blanks in place of comments and strings, with lines of the same length.
-
-    Strings of inline assembly are code, and stay, without the comments in them.
-    """
+    """Return a source with blanks in place of comments and strings, except for those of inline assembly."""
     if LANGUAGES[kernel_language].python:
         return _PYTHON_TOKEN.sub(lambda match: _blank(match[0]), text)
     depth: int | None = None  # of brackets, within inline assembly
@@ -114,6 +113,8 @@ class _Source:
 
     lines: tuple[_Line, ...]
     tunables: tuple[Tunable, ...]
+    flags: tuple[str, ...]  # that its compiler is given
+    switches: frozenset[str]  # names in the lines with flags
     forms: str  # why code in the text may not be compiled, or ""
     elsewhere: str  # why code may exist outside of the text, or ""
 
@@ -142,13 +143,19 @@ def _source(kernel: Kernel) -> _Source:
     declared = tunables(kernel.main)
     chosen = [f"{t.name} = {t.value}" for t in declared if t.kind in _data()["forms"]]
     shown = ", ".join([*chosen[:_SHOWN], *(["..."] if chosen[_SHOWN:] else [])])
-    return _Source(tuple(lines), declared, f"{shown} chooses what is compiled" if chosen else "", elsewhere)
+    flags: tuple[str, ...] = ()
+    switches = frozenset(re.findall(r"\w+", " ".join(flag_lines(kernel.main))))
+    with suppress(ValueError):  # of a kernel with other flags, which is not compiled
+        flags = compiler_flags(kernel.main)
+    return _Source(
+        tuple(lines), declared, flags, switches, f"{shown} chooses what is compiled" if chosen else "", elsewhere
+    )
 
 
 @cache
 def _entries(kernel_language: str) -> tuple[_Entry, ...]:
     entries, spoken = [], LANGUAGES[kernel_language]
-    usual = {"tunables": (), "counts": False, "values": {}, "launches": False, "compiled": {}}
+    usual = {"tunables": (), "counts": False, "values": {}, "launches": False, "compiled": {}, "flags": ()}
     for row in _data()["features"]:
         marks, hints, hinted = (_patterns(row, key, spoken) for key in ("marks", "hints", "named"))
         if marks or hints or hinted or row["name"] in spoken.told:
@@ -170,8 +177,9 @@ def _feature(entry: _Entry, source: _Source, compiled: tuple[CompiledKernel, ...
         for t in source.tunables
         if t.kind in entry.row["tunables"] or t.value in entry.row["values"]
     ]
-    seen = [*evidence, *declared[: 2 * _SHOWN], *_cited(launched), *_cited(marked or hinted or named)]
-    sure = launched or (not source.forms and any(line.sure for line in marked))
+    asked = [f"compiled with {flag}" for flag in source.flags if flag in entry.row["flags"]]
+    seen = [*evidence, *asked, *declared[: 2 * _SHOWN], *_cited(launched), *_cited(marked or hinted or named)]
+    sure = launched or asked or (not source.forms and any(line.sure for line in marked))
     state = state or (Presence.PRESENT if sure else _declared(entry.row, source))
     why = ""
     if state is None and marked:
@@ -188,10 +196,10 @@ def _feature(entry: _Entry, source: _Source, compiled: tuple[CompiledKernel, ...
 
 
 def _declared(row: Json, source: _Source) -> Presence | None:
-    """Return a feature's presence by the values of tunables, None if they do not decide."""
     if chosen := [row["values"][t.value] for t in source.tunables if t.value in row["values"]]:
         return Presence(chosen[0])
-    numbers = [int(t.value) for t in source.tunables if t.kind in row["tunables"] and t.value.isdigit()]
+    counted = (t for t in source.tunables if t.kind in row["tunables"] and t.name not in source.switches)
+    numbers = [int(t.value) for t in counted if t.value.isdigit()]
     return (Presence.PRESENT if max(numbers) > 1 else Presence.ABSENT) if row["counts"] and numbers else None
 
 

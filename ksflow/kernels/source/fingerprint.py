@@ -27,10 +27,8 @@ _PYTHON = re.compile(
 
 
 def source_fingerprint(kernel: Kernel) -> str:
-    """Return the code's fingerprint: 16 hexadecimal digits. Files with nothing but comments keep their texts.
-
-    Comments that count: launch lines, compiler flags, and declarations of tunables. Raises ValueError for an unknown
-    language.
+    """Return the code's fingerprint: 16 hexadecimal digits. Comments count if they are launch lines, compiler flags or
+    declarations of tunables, or all that a file has. Raises ValueError for an unknown language.
     """
     if kernel.language not in LANGUAGES:
         raise ValueError(f"no language {kernel.language!r}; {suggest(kernel.language, LANGUAGES)}")

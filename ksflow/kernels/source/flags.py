@@ -24,7 +24,7 @@ ALLOWED = tuple(
 )
 _LINE = re.compile(r"\s*//\s*flags:(?P<rest>.*)")
 _LONGEST = 300
-_PLAIN = """\
+TUNABLE_FLAGS = """\
 constexpr int FLAG_WIDTH = 0;   // tune: 0 128 256 512 | vector: bits of the vectors that the compiler prefers, if any
 constexpr int FLAG_LOOPS = 1;   // tune: 1 0 2 | vector: vectorizes never (0), where it expects a gain, anywhere (2)
 constexpr int FLAG_UNROLL = 0;  // tune: 0 1 | unroll: whether it unrolls loops
@@ -35,6 +35,7 @@ constexpr int FLAG_ERRNO = 1;   // tune: 1 0 | compiler: whether mathematics may
 // flags: -funroll-loops if FLAG_UNROLL
 // flags: -fno-math-errno -fno-trapping-math if not FLAG_ERRNO
 """
+"""For a source without tunables: tunables for compiler flags that ask for nothing yet."""
 
 
 def flag_lines(text: str) -> tuple[str, ...]:
@@ -58,8 +59,3 @@ def compiler_flags(text: str, cores: int = 1) -> tuple[str, ...]:
     if wrong := [flag for flag in flags if flag not in ALLOWED]:
         raise ValueError(f"flags: {wrong[0]} is not among those a kernel may ask for: {' '.join(ALLOWED)}")
     return tuple(dict.fromkeys(flags))
-
-
-def with_flags(text: str) -> str:
-    """Return a source without tunables, with tunables for compiler flags that ask for nothing yet."""
-    return _PLAIN + text

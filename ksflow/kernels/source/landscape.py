@@ -97,7 +97,6 @@ class Landscape:
         return LandscapeResult(Verdict.ACCEPT, tuple(round(value, 3) for value in us))
 
     def _distance(self, tunable: Tunable) -> float:
-        """Return the distance from the best option, in options, weighted by the tunable's importance."""
         best = int(self._draw("best", tunable.name) * len(tunable.options))
         away = (tunable.options.index(tunable.value) - best) / len(tunable.options)
         return away * (0.3 + 0.9 * self._draw("matters", tunable.name))

@@ -114,7 +114,6 @@ def _workspace(rest: str) -> tuple[str, str, str]:
 
 
 def _listed(text: str) -> tuple[str, ...]:
-    """Return the expressions of a text that is a list in brackets. Raises ValueError."""
     match = re.fullmatch(r"\s*\[(.*)\]\s*", text)
     if match is None:
         raise ValueError(f"is not `{_DESCRIBED}`")
@@ -157,7 +156,7 @@ def _cut(text: str, word: str) -> tuple[str, str, str]:
 
 
 def _bracketed(text: str, what: str) -> tuple[tuple[str, ...], str]:
-    """Return the one to three expressions in the leading brackets, and the text after them. Raises ValueError."""
+    """Return the one to three expressions in the leading brackets, and the text after them."""
     end = text.find("]")
     parts = _parts(text[1:end]) if text.startswith("[") and end > 0 else []
     if not 1 <= len(parts) <= 3:
@@ -166,7 +165,7 @@ def _bracketed(text: str, what: str) -> tuple[tuple[str, ...], str]:
 
 
 def _parts(text: str) -> list[str]:
-    """Split at commas outside of brackets. Raises ValueError."""
+    """Split at commas outside of brackets."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter in "([") - (letter in ")]")

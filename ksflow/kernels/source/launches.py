@@ -2,24 +2,13 @@
 data.
 
     // workspace: at uint8 m * k
-    // launch: transpose [cdiv(m, 64), cdiv(k, 64)] [256] (a, at, m, k)
     // launch: gemm [cdiv(n, BN), cdiv(m, BM)] [256] shared 4 * (BM + BN) * 128 (at, b, c, m, n, k) if k >= 512
     // require: 4 * (BM + BN) * 128 <= 232448
     // dispatch: if m <= 1024 and k >= 4096: BM=64 BN=128
-
-`pdl` after a block ([256] pdl shared ...) is CUDA's programmatic dependent launch: the launch may begin before the
-previous one has ended, and the kernel must execute griddepcontrol.wait before it reads that one's results.
-
     // tensormap: b_map b uint8 [k, n] box [128, BN] swizzle 128
 
-describes an array for CUDA's bulk tensor copies (TMA): a launch that names `b_map` gets a CUtensorMap, which the kernel
-declares as `const __grid_constant__ CUtensorMap`. Extents and box begin with the contiguous dimension; `strides [...]`
-after the extents, in elements, are those of the other dimensions, if there are gaps; `l2 128` at the end sets how many
-bytes the L2 fetches at a time.
-
-Triton uses `#`, `warps EXPR stages EXPR` in place of the block, and `NAME=EXPR` for a constexpr parameter. Expressions
-may name a case's numbers and the numbers that the source declares at top level. The source is not executed. Not
-covered: whether the functions exist, which only a compiler can tell.
+`contract.txt` has the grammar, docs/gpu.md explains it. The source is not executed. Not covered: whether the functions
+exist, which only a compiler can tell.
 """
 
 import math
@@ -150,10 +139,8 @@ def with_constants(text: str, values: Mapping[str, str]) -> str:
 def plan_cases(
     plan: LaunchPlan, cases: Mapping[str, Mapping[str, Scalar]], args: Sequence[str]
 ) -> tuple[list[dict[str, str]], dict[str, CasePlan]]:
-    """Return the distinct sets of values (for `with_constants`), and a plan for each case by its name.
-
-    cases: name -> parameters; args: the names of the problem's tensors. Raises ValueError for an expression that cannot
-    be computed or a `require` that does not hold.
+    """Return the distinct sets of values (for `with_constants`), and a plan for each case by its name; `args` names the
+    problem's tensors. Raises ValueError for an expression that cannot be computed or a `require` that does not hold.
     """
     variants: list[dict[str, str]] = []
     plans: dict[str, CasePlan] = {}

@@ -8,19 +8,13 @@ Both styles are accepted, whichever was asked for; the first line that opens a b
     lines as they shall be    +a line that comes
     >>>>>>> REPLACE
 
-- Quoted lines (the search text; a hunk's context and removed lines) must be in the file exactly once. They are compared
-  literally; if not found, without trailing blanks; then with all runs of blanks alike. New text is then indented like
-  the file, and refused if that is ambiguous. Line numbers of a hunk are ignored.
-- Fences and line numbers that models add are removed if the lines are not found with them.
-- Every edit quotes the original file; edits must not overlap, and each must change something. Errors of all edits are
-  reported together, with the nearest lines of the file.
-- Between blocks and before the first hunk there may be prose, but no line like a marker or like an edit.
-- For code that contains a line like a marker a block may use longer ones (`<<<<<<<<< SEARCH`, `=========`, `>>>>>>>>>
-  REPLACE`, all of one length); lines of other lengths are then code. A block with several dividers of its length is
-  refused as ambiguous.
-- In a hunk a line without a sign, or an empty line, is context; empty lines at the hunk's end are ignored.
-- Line ends are not part of a line: a new line ends like the line it replaces, or else like the one above; the file's
-  last line ends as before.
+- Quoted lines (the search text; a hunk's context and removed lines) must be in the file exactly once: literally, else
+  without trailing blanks, else with all runs of blanks alike. New text is then indented like the file, and refused if
+  that is ambiguous. Fences and line numbers that models add are removed if the lines are not found with them.
+- Every edit quotes the original file and changes something, and no two overlap. Errors of all edits are reported
+  together. Between blocks and before the first hunk there may be prose, but no line like a marker or like an edit.
+- For code that contains a line like a marker a block may use longer ones, all of one length.
+- A new line ends like the line it replaces, or else like the one above; the file's last line ends as before.
 """
 
 import re
@@ -146,7 +140,7 @@ class _File:
         return "".join([*inner, pairs[-1][0], self.ends[-1]])
 
     def _end(self, at: int) -> str:
-        """Return the line end of a new line before line `at`: that of the line above, even if it was removed."""
+        """Return the end of a new line before line `at`: that of the line above."""
         end = self.ends[max(at - 1, 0)]
         return end if end.endswith("\n") else self.ends[0] if self.ends[0].endswith("\n") else "\n"
 
@@ -159,7 +153,6 @@ def _split(text: str) -> list[str]:
 
 
 def _place(edit: Edit, file: _File, tell: bool) -> list[_Placed]:
-    """Return an edit's changes with their places. Raises ValueError, with the nearest lines if `tell`."""
     quoted = edit.old_lines
     if not any(line.strip() for line in quoted):
         raise ValueError("it quotes no line of the file; quote one beside the place, and keep it")
@@ -192,7 +185,6 @@ def _bare(edit: Edit) -> Iterator[Edit]:
 
 
 def _changes(edit: Edit, lines: list[str], at: int) -> Iterator[_Placed]:
-    """Yield the changes of an edit whose quoted lines begin at line `at`, one for each run of changed lines."""
     indent = _indentation(edit.old_lines, lines[at : at + len(edit.old_lines)])
     for stays, rows in groupby(edit.lines, lambda row: row[0] == " "):
         run = list(rows)
@@ -298,9 +290,7 @@ def _hunks(lines: list[str]) -> Iterator[Edit]:
 
 
 def _nearest(quoted: list[str], lines: list[str]) -> str:
-    """Describe the lines of the file that are most similar to wrongly quoted ones, and the first difference. Only for
-    error messages.
-    """
+    """Describe the most similar lines of the file, and the first difference."""
     wanted, held = ([line.strip()[:_WIDTH] for line in text] for text in (quoted[:_QUOTED], lines))
     alike = SequenceMatcher(lambda line: not line, held, wanted).find_longest_match()
     if alike.size:

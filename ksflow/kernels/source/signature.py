@@ -35,9 +35,8 @@ class _Parameter(NamedTuple):
 
 
 def fault(problem: Problem, kernel: Kernel, suspected: bool = False) -> str:
-    """Return what is wrong with the entry of a kernel in C++, CUDA or HIP, in one line; "" if nothing is.
-
-    suspected: report also what is seldom right: arguments with each other's names, device pointers of other types.
+    """Return what is wrong with the entry of a kernel in C++, CUDA or HIP, in one line, or "". suspected: report also
+    what is seldom right: arguments with each other's names, device pointers of other types.
     """
     if LANGUAGES[kernel.language].python or has_launches(kernel.main):
         return ""

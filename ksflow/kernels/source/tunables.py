@@ -1,28 +1,10 @@
-"""Tunables: numbers that a kernel declares where it assigns them, in any language.
-
-    constexpr int MR = 8;         // tune: 4 6 8 12 | tile: rows of the register tile
-    #define STAGES 2              // tune: 1 2 3
-    BLOCK_M: tl.constexpr = 64    # tune: 32 64 128
-
-The assigned value is the current one, the list has the options; after `|` come kind and meaning, both optional. A
-tunable that is read only for certain values of others ends with a condition on names declared above, joined by `or` or
-by `and`:
+"""Tunables: numbers that a kernel declares where it assigns them, in any language (problems/README.md).
 
     constexpr int MT = 2;         // tune: 1 2 3 | tile: tiles of 16 rows | if FORM == amx or FORM == dot
+    BLOCK_M: tl.constexpr = 64    # tune: 32 64 128
 
-A GPU kernel with launch lines can take other values for some cases, and rule values out:
-
-    // launch: gemm [cdiv(m, BM)] [256] (a, b, c, m, n, k)
-    // dispatch: if m <= 1024 and k > 512: BM=64 STAGES=4
-    // require: STAGES * BM * 128 <= 232448
-
-A number of threads and what only threads read is of the kind `threads`. NUM_THREADS, which a compiler defines as the
-number of cores, is a value like the others; beside it, numbers of more cores than there are do not count:
-
-    constexpr int THREADS = NUM_THREADS;  // tune: NUM_THREADS 1 2 4 8 | threads: threads that share the rows
-    constexpr int CHUNK = 0;              // tune: 0 1 4 16 | threads: rows of a turn, 0 all at once | if THREADS != 1
-
-The source is not executed, and everything but the assigned values stays the same, byte for byte.
+A GPU kernel with launch lines can take other values for some cases (`dispatch`), and rule values out (`require`). The
+source is not executed, and everything but the assigned values stays the same, byte for byte.
 """
 
 import contextlib
@@ -95,10 +77,7 @@ class Tunable:
 
 
 def tunables(text: str) -> tuple[Tunable, ...]:
-    """Return the declared tunables, in order. A value outside its own list is added to its options.
-
-    An invalid condition is ignored; see `mistake`.
-    """
+    """Return the declared tunables, in order, the assigned value among the options. Invalid conditions are ignored."""
     declared: dict[str, Tunable] = {}
     for match in filter(None, (_match(_LINE, line) for line in text.split("\n"))):
         name, value = match["name"] or match["macro"], match["value"]
@@ -116,20 +95,14 @@ def tunables(text: str) -> tuple[Tunable, ...]:
 @lru_cache(maxsize=4096)
 def for_cores(declared: tuple[Tunable, ...], cores: int) -> tuple[Tunable, ...]:
     """Return tunables with the options that count for so many cores: of kind `threads` with one core the value alone,
-    and beside NUM_THREADS no number that is not smaller."""
+    and beside NUM_THREADS only smaller numbers.
+    """
 
     def counts(tunable: Tunable, option: str) -> bool:
         beyond = NUM_THREADS in tunable.options and option.isdecimal() and int(option) >= cores
-        return option == tunable.value or (cores > 1 and not beyond)
+        return tunable.kind != "threads" or option == tunable.value or (cores > 1 and not beyond)
 
-    if not any(tunable.kind == "threads" for tunable in declared):
-        return declared
-    return tuple(
-        replace(each, options=tuple(option for option in each.options if counts(each, option)))
-        if each.kind == "threads"
-        else each
-        for each in declared
-    )
+    return tuple(replace(each, options=tuple(o for o in each.options if counts(each, o))) for each in declared)
 
 
 def mistake(text: str) -> tuple[int, str, str] | None:
@@ -149,7 +122,6 @@ def mistake(text: str) -> tuple[int, str, str] | None:
 
 
 def _condition(text: str | None, above: Mapping[str, Tunable]) -> Condition | None:
-    """Return a condition on tunables declared above. Raises ValueError."""
     if text is None:
         return None
     every = re.search(r"\sand\s", text) is not None
@@ -191,10 +163,7 @@ def without_values(text: str) -> str:
 
 
 def dispatches(text: str) -> dict[str, dict[str, str]]:
-    """Return condition -> tunable -> value for the cases where it holds; the first that holds decides.
-
-    Invalid lines are left out; the judge refuses them.
-    """
+    """Return condition -> tunable -> value for the cases where it is the first that holds, from all valid lines."""
     conditions: dict[str, dict[str, str]] = {}
     for kind, rest in launch_lines(text):
         with contextlib.suppress(ValueError):
@@ -262,10 +231,7 @@ def number(literal: str) -> Number:
 
 
 def ruled_out(rules: tuple[str, ...], known: Mapping[str, Number], config: Mapping[str, str]) -> bool:
-    """Return whether one of a source's `requires` forbids `config` for every case. known: the source's `constants`.
-
-    Rules that depend on the case are left to the judge.
-    """
+    """Return whether one of a source's `requires`, with its `constants` (known), forbids `config` for every case."""
     for rule in rules:
         with contextlib.suppress(ValueError):
             assigned = {name: number(config[name]) for name in known.keys() & config.keys()}
@@ -275,9 +241,8 @@ def ruled_out(rules: tuple[str, ...], known: Mapping[str, Number], config: Mappi
 
 
 def assign(text: str, changes: Mapping[str, str]) -> str:
-    """Return `text` with other values, for all or (`dispatch: if ...`) for some cases; "" removes such a line.
-
-    Raises ValueError for an unknown tunable, a value outside its list, or an invalid condition.
+    """Return `text` with other values, for all or (`dispatch: if ...`) for some cases; "" removes such a line. Raises
+    ValueError.
     """
     declared = {tunable.name: tunable for tunable in tunables(text)}
     lines = {name.removeprefix(DISPATCH): value for name, value in changes.items() if name.startswith(DISPATCH)}

@@ -8,7 +8,7 @@ from typing import TypeVar
 from ksflow.kernels.source.tokens import estimate
 
 T = TypeVar("T")
-count = estimate  # default count of a text's tokens
+count = estimate  # of a text's tokens
 
 
 class SectionKind(IntEnum):
@@ -32,7 +32,7 @@ class Section:
     tokens: int = 0  # limit for a function in `text`
     priority: int = 0  # 0 is always there, in full; then lower before higher
 
-    def fit(self, room: int | None, count: Callable[[str], int]) -> str:
+    def fit(self, room: int | None) -> str:
         """Return the text in so many tokens (None: any), or a remark that a whole text does not fit."""
         if not isinstance(self.text, str):
             most = self.tokens if room is None or not self.priority else max(0, min(self.tokens, room))
@@ -43,10 +43,10 @@ class Section:
         return f"(left out: its {size} tokens have no room here)"
 
 
-def fit_text(tokens: int, write: Callable[[int], T], count: Callable[[T], int]) -> T:
-    """Return `write`'s result of at most so many tokens by `count`; `write` itself estimates tokens from characters."""
+def fit_text(tokens: int, write: Callable[[int], T], size_of: Callable[[T], int]) -> T:
+    """Return `write`'s result of at most so many tokens; `write` itself estimates tokens from characters."""
     written, asked = write(tokens), tokens
-    while asked and (size := count(written)) > tokens:
+    while asked and (size := size_of(written)) > tokens:
         asked = asked * tokens // size
         written = write(asked)
     return written
@@ -63,7 +63,7 @@ class Brief(dict[str, str]):
         self.kinds, self.left_out = dict(kinds), left_out
 
 
-def fill(sections: Iterable[Section], budget: int | None = None, count: Callable[[str], int] = estimate) -> Brief:
+def fill(sections: Iterable[Section], budget: int | None = None) -> Brief:
     """Return the sections in so many tokens, in order. Priority 0 is included even beyond the budget."""
     listed = list(sections)
     assert listed == sorted(listed, key=lambda each: each.kind), "stable sections come first"
@@ -71,11 +71,11 @@ def fill(sections: Iterable[Section], budget: int | None = None, count: Callable
     left_out: set[str] = set()
     room = budget
     for section in sorted(listed, key=lambda each: (each.priority, each.kind)):
-        text = texts[section.name] = section.fit(room, count)
+        text = texts[section.name] = section.fit(room)
         if room is not None:
             ample = not section.priority or 0 < section.tokens <= room
             room -= count(text)
-            if not ample and text != section.fit(None, count):
+            if not ample and text != section.fit(None):
                 left_out.add(section.name)
     kinds = {section.name: section.kind for section in listed}
     return Brief({name: texts[name] for name in kinds}, kinds, tuple(name for name in kinds if name in left_out))

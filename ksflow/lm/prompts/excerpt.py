@@ -19,6 +19,7 @@ _HEADER = 12  # tokens of `lines 120-180:`
 _SMALL = 40  # tokens that a comment in their place would not save
 _SHORT = 3  # lines that are always shown
 _LONGEST_CYCLE = 24  # words of a list's element
+_words = lru_cache(1024)(word_set)
 _DIGITS = re.compile(r"\d+")
 _WORD = re.compile(r"\w+|[^\w\s\"']")
 _COMMENT = re.compile(r"(?://|#(?!\s*(?:include|define|if|endif|else|pragma|error)))[^\n]*|/\*(?:.|\n)*?\*/")
@@ -54,13 +55,12 @@ class _Part:
 
 
 def shorten_file(text: str, tokens: int, about: str) -> str:
-    """Return the file if it fits in `tokens`; else its settings, the parts most relevant to `about`, and the heads of
-    the others.
-    """
+    """Return the file if it fits; else its settings, the parts most relevant to `about`, and heads of the others."""
     if count(text) <= tokens:
         return text
-    parts, like, _ = _read(text)
-    whole = _known(text) | _bearing(text, tokens - _least(text), about, as_head=True)
+    parts, like, sizes, known = _read(text)
+    least = sum(sizes[part][part not in known] for part in parts if part not in like)
+    whole = known | _bearing(text, tokens - least, about, as_head=True)
     shown: list[str] = []
     for folded, group in groupby(parts, lambda part: part in like):
         if folded:
@@ -96,29 +96,12 @@ def first_lines(text: str, tokens: int) -> str:
     return "\n".join([*lines, *([f"(and {left} lines more)"] if left else [])])
 
 
-@lru_cache(16)
-def _known(text: str) -> frozenset[_Part]:
-    parts, like, sizes = _read(text)
-    first = {*like.values()}
-    return frozenset(
-        part
-        for part in parts
-        if part not in like and (part in first or part.settings or sizes[part][0] <= sizes[part][1] + _SMALL)
-    )
-
-
-def _least(text: str) -> int:
-    parts, like, sizes = _read(text)
-    known = _known(text)
-    return sum(sizes[part][part not in known] for part in parts if part not in like)
-
-
 def _bearing(text: str, room: int, about: str, as_head: bool) -> set[_Part]:
     """Return the other parts most relevant to `about` that fit; `as_head`: their heads are shown already."""
-    parts, like, sizes = _read(text)
-    known, chosen = _known(text), set()
+    parts, like, sizes, known = _read(text)
+    chosen = set()
     open_ = [part for part in parts if part not in known and part not in like]
-    scores = relevance([_words(part) for part in open_], about)
+    scores = relevance([_words(part.text) for part in open_], about)
     for _, part in sorted(zip(scores, open_, strict=True), key=lambda pair: (-pair[0], pair[1].first)):
         size = sizes[part][0] - (sizes[part][1] if as_head else -_HEADER)
         if size <= room:
@@ -128,17 +111,17 @@ def _bearing(text: str, room: int, about: str, as_head: bool) -> set[_Part]:
 
 
 @lru_cache(16)
-def _read(text: str) -> tuple[list[_Part], dict[_Part, _Part], dict[_Part, tuple[int, int]]]:
-    """Return the parts of a file, parts similar to an earlier one, and each part's tokens as a whole and as its
-    head."""
+def _read(text: str) -> tuple[list[_Part], dict[_Part, _Part], dict[_Part, tuple[int, int]], set[_Part]]:
+    """Return the parts of a file, those like an earlier one, the tokens of each, whole and as its head, and the parts
+    that are always shown whole.
+    """
     parts = _parts(text.split("\n"))
     sizes = {part: (count(part.text), count("\n".join(_shortened(part)))) for part in parts}
-    return parts, _alike(parts), sizes
-
-
-@lru_cache(1024)
-def _words(part: _Part) -> frozenset[str]:
-    return word_set(part.text)
+    like = _alike(parts)
+    first = {*like.values()}
+    saves = {part for part in parts if sizes[part][0] > sizes[part][1] + _SMALL}
+    known = {part for part in parts if part in first or part.settings or part not in saves}
+    return parts, like, sizes, known - like.keys()
 
 
 def _parts(all_lines: Sequence[str]) -> list[_Part]:

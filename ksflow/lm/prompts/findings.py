@@ -52,7 +52,13 @@ def _chosen(notes: Iterable[Note], tokens: int, about: str, ranked: bool) -> tup
     short, told = _listed(_REFUTED, lines, room // _SHARE)
     all_titles, _ = _listed(_TITLES, _titles(note for note, _ in held), room // _SHARE)
     room -= _size(short)
-    shown, left_out = _in_full(held, room - _size(all_titles))
+    free = room - _size(all_titles)
+    shown, left_out = list[Note](), list[Note]()
+    for note, bears in held:
+        size = _size(_block(note))
+        fits = bears and size <= free
+        free -= size if fits else 0
+        (shown if fits else left_out).append(note)
     if not ranked:
         place = {id(note): index for index, note in enumerate(listed)}
         for part in (shown, left_out):
@@ -74,28 +80,13 @@ def _ranked(notes: Sequence[Note], about: str) -> list[tuple[Note, bool]]:
     scores = relevance(own, about)
     most = max(scores, default=0.0)
     levels = [round((_LEVELS - 1) * score / most) if most else 1 for score in scores]
-    order = sorted(range(len(notes)), key=lambda i: (-levels[i], _doubt(notes[i]), -scores[i], i))
+    # a challenged note comes after the others of its status and of the next
+    trust = [_TRUST.index(note.status) + (1.5 if note.challenge else 0.0) for note in notes]
+    order = sorted(range(len(notes)), key=lambda i: (-levels[i], trust[i], -scores[i], i))
     return [(notes[index], levels[index] > 0) for index in order]
 
 
-def _doubt(note: Note) -> float:
-    """Return a sort key of trust: a challenged note comes after the others of its status and of the next."""
-    return _TRUST.index(note.status) + (1.5 if note.challenge else 0.0)
-
-
 _note_words = lru_cache(4096)(word_set)
-
-
-def _in_full(ranked: Sequence[tuple[Note, bool]], room: int) -> tuple[list[Note], list[Note]]:
-    shown, left_out = [], []
-    for note, bears in ranked:
-        size = _size(_block(note))
-        if bears and size <= room:
-            room -= size
-            shown.append(note)
-        else:
-            left_out.append(note)
-    return shown, left_out
 
 
 def _block(note: Note) -> str:

@@ -19,13 +19,10 @@ def hardware(evaluation: Evaluation | None, kernel: Kernel | None = None, proble
         return []
     evidence = evaluation.evidence
     ranked = compiler_report.by_time(evaluation, kernel, problem)
-    lines = [
-        one_line(
-            f"Compiled{f' (runs in {100 * share:.0f} % of the time)' if share else ''}: {compiler_report.line(row)}",
-            _LINE,
-        )
-        for row, share in ranked[:_KERNELS]
-    ]
+    lines = list[str]()
+    for row, share in ranked[:_KERNELS]:
+        when = f" (runs in {100 * share:.0f} % of the time)" if share else ""
+        lines.append(one_line(f"Compiled{when}: {compiler_report.line(row)}", _LINE))
     if ranked[_KERNELS:]:
         lines.append(f"({len(ranked) - _KERNELS} more compiled kernels)")
     if near := _roofline(evidence):

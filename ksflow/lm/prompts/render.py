@@ -1,7 +1,4 @@
-"""Records as prompt text. Pure functions: the same values give the same text, so answers can be cached.
-
-Failures are in `failures`, populations in `views`, notes in `findings`.
-"""
+"""Records as prompt text. Pure functions: the same values give the same text, so answers can be cached."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -56,15 +53,9 @@ def task(problem: Problem) -> str:
     )
 
 
-_SCORES = {
-    "geomean": "geometric mean in microseconds",
-    "mean": "mean in microseconds",
-    "last": "last time in microseconds",
-}
-
-
 def _score(problem: Problem) -> str:
-    return problem.score_name.replace(problem.score, _SCORES[problem.score])
+    words = {"geomean": "geometric mean", "mean": "mean", "last": "last time"}[problem.score]
+    return problem.score_name.replace(problem.score, f"{words} in microseconds")
 
 
 def summary(problem: Problem) -> str:
@@ -145,25 +136,24 @@ def analysis(trial: Trial, step: Step, problem: Problem | None = None, second: b
 def reference(problem: Problem, selection: Selection) -> str:
     """Return why base and reference were chosen, and the one-step analysis of the reference."""
     why = f"Why these two were chosen: {selection.rationale}" if selection.rationale else ""
-    if selection.reference.id == selection.base.id:
-        return "\n".join(filter(None, [why, "(the base itself)"]))
-    return "\n".join(filter(None, [why, analysis(selection.reference, selection.reference_step, problem, second=True)]))
+    text = "(the base itself)"
+    if selection.reference.id != selection.base.id:
+        text = analysis(selection.reference, selection.reference_step, problem, second=True)
+    return f"{why}\n{text}" if why else text
 
 
 def standings(rivals: Iterable[Rival], left: Mapping[str, float] | None = None) -> str:
     """Return the kernels to beat, a line each, and the remaining budget in a last line, if known."""
     lines = []
     for index, rival in enumerate(rivals):
-        name = "Fastest by all comparisons together: " if index else "Best so far: "
-        named = (
-            f"Baseline {rival.trial.name or rival.trial.id} ({rival.trial.id})"
-            if rival.trial.baseline
-            else rival.trial.id
-        )
+        trial = rival.trial
+        named = f"Baseline {trial.name or trial.id} ({trial.id})" if trial.baseline else trial.id
+        if index == 0:
+            named = f"Best so far: {named}"
+        elif not trial.baseline:
+            named = f"Fastest by all comparisons together: {named}"
         beside = f"; the best so far is {rival.lead} as fast" if rival.lead else ""
-        lines.append(
-            f"{name if index == 0 or not rival.trial.baseline else ''}{named}, {format_time(rival.us)}{beside}."
-        )
+        lines.append(f"{named}, {format_time(rival.us)}{beside}.")
     known = {unit: left[name] for name, unit in _LEFT.items() if name in left} if left else {}
     amounts = [f"{figure(round(amount, 1 if amount < 10 else 0))} {unit}" for unit, amount in known.items()]
     return "\n".join([*lines, *([f"Left of the budget: {', '.join(amounts)}."] if amounts else [])])
@@ -174,9 +164,7 @@ _LEFT = {"evaluations": "evaluations", "rounds": "rounds after this one", "minut
 
 
 def topics(problem: Problem, selection: Selection) -> str:
-    """Return the topics of a round's base: why it was chosen, what was changed last, and the device functions that take
-    most of the time.
-    """
+    """Return what a round is about: why its base was chosen, what was changed last, the slowest device functions."""
     base, step = selection.base, selection.base_step
     rows = by_time(base.evaluation, base.kernel, problem) if base.evaluation else []
     tried = step.experiment.description if step.experiment else ""
@@ -207,21 +195,17 @@ def room_left(trial: Trial, problem: Problem | None) -> list[str]:
 
 
 def commission(selection: Selection, tried: Experiment) -> str:
-    """Return an experiment for its writer: in full, with its avenue and its failed siblings."""
+    """Return an experiment for its writer: in full, with its avenue and how others on the base failed, newest first."""
     avenue = f"\nThe avenue that it follows: {selection.avenue}" if selection.avenue else ""
-    return f"{experiment(tried)}{avenue}{siblings(selection, tried)}"
-
-
-def siblings(selection: Selection, tried: Experiment) -> str:
-    """Return how other experiments on the base failed, newest first; "" if none did."""
     lines = [
         f"- {trial.id}: {sentences(trial.experiment.description, _SIBLING)} -> {trial.verdict} "
         f"{shorten(trial.evaluation.reason if trial.evaluation else trial.failure, 300)}"
         for trial in selection.siblings
         if trial.experiment and trial.experiment != tried
     ]
-    heading = "\n\nOthers that began at this base failed, for reasons to steer clear of:"
-    return "\n".join([heading, *lines]) if lines else ""
+    if lines:
+        lines = ["\nOthers that began at this base failed, for reasons to steer clear of:", *lines]
+    return "\n".join([f"{experiment(tried)}{avenue}", *lines])
 
 
 def sentences(text: str, room: int) -> str:
@@ -247,25 +231,15 @@ def times(trial: Trial, step: Step, second: bool = False) -> str:
         gain = "" if before is None else percent(before / now)
         was = "-" if before is None else figure(before)
         lines.append([case, was, f"{figure(now)}{_interval(row, now)}", gain, *_roofline(near.get(case), now)])
-    titles = [
-        "shape",
-        " ".join(filter(None, ["parent", step.parent, "us"])),
-        f"this {trial.id} us",
-        "gain",
-        "roofline us",
-        "of roofline",
-        "bound",
-    ]
+    parent = " ".join(filter(None, ["parent", step.parent, "us"]))
+    titles = ["shape", parent, f"this {trial.id} us", "gain", "roofline us", "of roofline", "bound"]
     filled = [index for index in range(len(titles)) if index < 4 or any(line[index] for line in lines)]
-    notes = []
+    text = table([titles[index] for index in filled], [[line[index] for index in filled] for line in lines])
     if any("[" in line[2] for line in lines) and not second:
-        notes.append("In brackets: the 95 % interval. A difference inside the intervals is noise.")
+        text += "\nIn brackets: the 95 % interval. A difference inside the intervals is noise."
     if 5 in filled:
-        notes.append(
-            "The roofline: the least time at the hardware's rates. What stays in a faster cache may pass 100 %."
-        )
-    shown = table([titles[index] for index in filled], [[line[index] for index in filled] for line in lines])
-    return "\n".join([shown, *notes])
+        text += "\nThe roofline: the least time at the hardware's rates. What stays in a faster cache may pass 100 %."
+    return text
 
 
 def _standing(evaluation: Evaluation, step: Step) -> list[str]:
@@ -298,15 +272,8 @@ def work_text(problem: Problem) -> str:
     """Return the run's task as one text, by which `findings` ranks notes. It excludes the base: the same notes are
     shown for every base, so that prompts have a common beginning, which providers cache.
     """
-    texts = [
-        problem.name,
-        problem.title,
-        problem.description,
-        problem.statement,
-        problem.reference_text,
-        *problem.languages,
-    ]
-    return "\n".join(texts)
+    texts = (problem.name, problem.title, problem.description, problem.statement, problem.reference_text)
+    return "\n".join([*texts, *problem.languages])
 
 
 def outcome(trial: Trial, population: Population) -> str:
@@ -316,9 +283,9 @@ def outcome(trial: Trial, population: Population) -> str:
     line = f"{trial.id} from {base.id if base else 'nothing'}: {what} -> "
     if trial.score_us is not None:
         speed = population.speedup(trial, base)
-        gain = percent(speed.ratio) if speed else ""
+        gain = f", {percent(speed.ratio)}" if speed else ""
         doubt = ", unranked (noise)" if trial.evaluation and trial.evaluation.why_unranked else ""
-        return f"{line}{format_time(population.time_us(trial))}{f', {gain}' if gain else ''}{doubt}"
+        return f"{line}{format_time(population.time_us(trial))}{gain}{doubt}"
     reason = trial.evaluation.reason if trial.evaluation else trial.failure
     return f"{line}{trial.verdict} {shorten(reason, 300)}".rstrip()
 

@@ -26,7 +26,12 @@ def describe(target: Target | None, problem: Problem) -> str:
     key = (repr(target), problem.languages, problem.limits)
     if key not in _described:
         hardware = _gpu(target) if target.kind == "gpu" else _cpu(with_measured_rates(target))
-        sandbox = _sandbox(problem.limits, _cores(target))
+        limits = problem.limits
+        sandbox = (
+            "Sandbox: no network, no files but the kernel's own and the libraries', no other programs; its host code "
+            f"has {_cores(target)} and {limits.memory_mb} MB. Limits in seconds: compiling {limits.compile_s:g}, "
+            f"checking {limits.check_s:g}, timing {limits.time_s:g}."
+        )
         _described[key] = "\n".join([*hardware, *_software(target, problem.languages), sandbox])
     return _described[key]
 
@@ -38,17 +43,15 @@ def _gpu(target: Target) -> Iterator[str]:
     amd = target.march.startswith("gfx")
     units = f", {target.units} {'compute units' if amd else 'multiprocessors'}" if target.units else ""
     yield f"{target.chip} ({label(target)}): a GPU of architecture {target.march}{units}."
-    known = (
-        (f"{target.sizes['memory'] / 1e9:g} GB of memory" if "memory" in target.sizes else "memory")
-        + (f" at {quantity(target.peaks['bytes'], 'B/s')}" if "bytes" in target.peaks else ""),
-        f"last cache before it {_size(target.sizes['cache'])}" if "cache" in target.sizes else "",
-        f"{'LDS' if amd else 'shared memory'} of a block at most {_size(target.sizes['shared'])}"
-        if "shared" in target.sizes
-        else "",
-    )
-    yield (
-        f"Memories (data sheet): {', '.join(filter(None, known))}." if target.sizes else "Its data sheet is not known."
-    )
+    sizes = target.sizes
+    memory = f"{sizes['memory'] / 1e9:g} GB of memory" if "memory" in sizes else "memory"
+    memory += f" at {quantity(target.peaks['bytes'], 'B/s')}" if "bytes" in target.peaks else ""
+    known = [memory]
+    if "cache" in sizes:
+        known.append(f"last cache before it {_size(sizes['cache'])}")
+    if "shared" in sizes:
+        known.append(f"{'LDS' if amd else 'shared memory'} of a block at most {_size(sizes['shared'])}")
+    yield f"Memories (data sheet): {', '.join(known)}." if sizes else "Its data sheet is not known."
     if peaks := _peaks(target.peaks):
         yield f"Peaks (data sheet, without sparsity; fp16 and narrower by matrix units): {peaks}."
 
@@ -88,14 +91,6 @@ def _software(target: Target, languages: Sequence[str]) -> Iterator[str]:
 
 def _cores(target: Target, unit: str = "core") -> str:
     return f"one {unit}" if target.cores == 1 else f"{target.cores} {unit}s"
-
-
-def _sandbox(limits: Limits, cores: str) -> str:
-    return (
-        "Sandbox: no network, no files but the kernel's own and the libraries', no other programs; its host code has "
-        f"{cores} and {limits.memory_mb} MB. Limits in seconds: compiling {limits.compile_s:g}, "
-        f"checking {limits.check_s:g}, timing {limits.time_s:g}."
-    )
 
 
 def _size(size: int) -> str:

@@ -1,14 +1,19 @@
-"""Earlier experiments, for designers of the next ones: all of them if there is room, the most instructive first."""
+"""Earlier experiments, for designers of the next ones: all of them if there is room, the most instructive first; and
+their results, for digesters: the newest in full, the others in a line each.
+"""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby, takewhile
 
 from ksflow.errors import shorten
-from ksflow.lm.prompts.render import format_time, percent, sentences
+from ksflow.lm.prompts.brief import count
+from ksflow.lm.prompts.failures import redacted_failure
+from ksflow.lm.prompts.hardware import hardware, whole_lines
+from ksflow.lm.prompts.render import format_time, outcome, percent, sentences, times
 from ksflow.notes.relevance import CHARACTERS
-from ksflow.records import Experiment, Origin, Population, Selection, Speedup, Trial, Verdict, base_of
+from ksflow.records import Origin, Population, Problem, Selection, Speedup, Trial, Verdict, base_of
 
 _LENGTHS = (1_000, 400, 160, 100)  # characters of a description: the first length with which all experiments fit
 _BASE_SHARE = 0.75  # of the room, at most, for experiments on the base
@@ -19,6 +24,9 @@ _COUNT = 160  # characters of lines that count omissions
 _REASON = 200  # characters of why a trial failed
 _SHARED = 24  # characters from which on a common beginning with the line above is abbreviated
 _SHAPES, _DIFFERS = 3, 0.02  # shapes that are shown, and least deviation of their gain from the whole's
+_DESCRIPTION = 600  # characters of an experiment and of a writer's report, for a digester
+_MESSAGES = 1_500  # of a failure's reason, with messages of compiler and judge
+_HARDWARE = 2_500  # of compiler's lines and counters
 _KINDS = ("Faster", "Slower", "Failed", "No difference beyond noise", "Not told apart by the judge")
 
 
@@ -68,9 +76,8 @@ def tried_experiments(population: Population, selection: Selection, tokens: int)
     second = _fitting(map(row, elsewhere), room, length, here)
     parts = _all(population, here, first, second, length)
     if missing := [population.by_id[name] for name in on_base[len(first) :]]:
-        gained = sum(
-            (gain := population.speedup(trial, selection.base)) is not None and gain.ratio > 1 for trial in missing
-        )
+        gains = filter(None, (population.speedup(trial, selection.base) for trial in missing))
+        gained = sum(gain.ratio > 1 for gain in gains)
         failed = sum(map(has_failed, missing))
         parts.append(f"({len(missing)} earlier ones on {here} are not shown: {gained} were faster, {failed} failed)")
     if count := len(elsewhere) - len(second):
@@ -83,9 +90,8 @@ def _all(
 ) -> list[str]:
     parts = [f"On the base {here}:", *(_group(on_base, length) or ["(nothing)"])]
     for base in dict.fromkeys(row.base for row in elsewhere):
-        parts.append(
-            f"On {base} ({format_time(population.time_us(population.by_id[base]))}):" if base else "On nothing:"
-        )
+        time = format_time(population.time_us(population.by_id[base])) if base else ""
+        parts.append(f"On {base} ({time}):" if base else "On nothing:")
         parts += _group([row for row in elsewhere if row.base == base], length)
     return parts
 
@@ -106,9 +112,8 @@ def stand_in(count: int, what: str) -> list[str]:
 
 def has_failed(trial: Trial) -> bool:
     """Return whether it failed by its own fault."""
-    return bool(trial.failure) or (
-        trial.evaluation is not None and not (trial.evaluation.accepted or is_untimed(trial))
-    )
+    judged = trial.evaluation
+    return bool(trial.failure) or (judged is not None and not (judged.accepted or is_untimed(trial)))
 
 
 def is_untimed(trial: Trial) -> bool:
@@ -151,17 +156,14 @@ def _row(trial: Trial, population: Population) -> _Row:
     gain = population.speedup(trial, base)
     reason = trial.evaluation.reason if trial.evaluation else trial.failure
     failure = "" if trial.score_us is not None else f"{trial.verdict} {shorten(reason, _REASON)}".rstrip()
-    parts = (
-        (format_time(population.time_us(trial)), percent(gain.ratio), _shapes(trial, population, gain))
-        if gain
-        else (format_time(population.time_us(trial)),)
-    )
+    parts = [format_time(population.time_us(trial))]
+    parts += [percent(gain.ratio), _shapes(trial, population, gain)] if gain else []
     if has_failed(trial):
         kind = "Failed"
     elif gain is None or not gain.ranked:
         kind = _KINDS[-1]
     else:
-        kind = "Faster" if gain.faster else "Slower" if gain.slower else "No difference beyond noise"
+        kind = "Faster" if gain.ahead else "Slower" if gain.slower else "No difference beyond noise"
     what = " ".join(trial.experiment.description.split()) if trial.experiment else trial.name
     came = "" if failure else ", ".join(filter(None, parts))
     return _Row(trial.id, base.id if base else "", kind, what, came, failure)
@@ -183,7 +185,10 @@ def _left(population: Population, room: int) -> str:
     for planned in plans:
         for experiment in planned.remaining_experiments:
             if experiment.description not in done:
-                offers.setdefault(experiment.description, _offer(experiment, planned.base))
+                low, high = experiment.gain_percent
+                what = sentences(experiment.description, _LENGTHS[1])
+                offer = f"- for {planned.base}, predicted {low:g} to {high:g} %: {what}"
+                offers.setdefault(experiment.description, offer)
     avenues = dict.fromkeys(f"- {sentences(text, _LENGTHS[-1])}" for planned in plans for text in planned.plan.avenues)
     lines: list[str] = []
     for heading, rows in (("Designed earlier and not run:", offers.values()), ("Avenues of earlier rounds:", avenues)):
@@ -198,6 +203,32 @@ def _left(population: Population, room: int) -> str:
     return "\n".join(lines)
 
 
-def _offer(experiment: Experiment, base: str) -> str:
-    low, high = experiment.gain_percent
-    return f"- for {base}, predicted {low:g} to {high:g} %: {sentences(experiment.description, _LENGTHS[1])}"
+def reports(trials: Sequence[Trial], population: Population, problem: Problem, tokens: int) -> str:
+    """Return a line for each trial, oldest first; the newest of them, as many as fit, with times and gains by shape,
+    reports of compiler and counters, or why they failed. If not even the lines fit, the oldest are counted. "" without
+    trials.
+    """
+    shown: list[str] = []
+    lines = [f"- {outcome(trial, population)}" for trial in trials]
+    sizes = [count(line) + 1 for line in lines]
+    first = next((at for at in range(len(lines)) if sum(sizes[at:]) <= tokens), len(lines))
+    room = tokens - sum(sizes[first:])
+    for trial, line, size in reversed([*zip(trials, lines, sizes, strict=True)][first:]):
+        full = "\n".join([line, *_details(trial, population, problem)])
+        extra = count(full) + 1 - size
+        shown.insert(0, full if extra <= room else line)
+        room -= extra if extra <= room else 0
+    return "\n".join([*([f"({first} earlier ones are not shown)"] if first else []), *shown])
+
+
+def _details(trial: Trial, population: Population, problem: Problem) -> Iterator[str]:
+    if trial.experiment:
+        yield f"The experiment: {sentences(trial.experiment.description, _DESCRIPTION)}"
+    if trial.evaluation is None or not trial.evaluation.accepted:
+        yield whole_lines(redacted_failure(trial), _MESSAGES)
+        return
+    yield times(trial, population.step(trial))
+    if measured := "\n".join(hardware(trial.evaluation, trial.kernel, problem)):
+        yield whole_lines(measured, _HARDWARE)
+    if trial.kernel and trial.kernel.report:
+        yield f"Its writer's report: {shorten(trial.kernel.report, _DESCRIPTION)}"

@@ -3,13 +3,12 @@
 Dead ends that a note replaces are left out and counted; seeds and former leaders are never left out.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
 from ksflow.errors import shorten
-from ksflow.kernels.source.tokens import estimate
-from ksflow.lm.prompts.brief import fit_text
+from ksflow.lm.prompts.brief import count, fit_text
 from ksflow.lm.prompts.hardware import roofline_share
 from ksflow.lm.prompts.render import figure, outcome, table
 from ksflow.lm.prompts.tried import closed_trials, has_failed, is_untimed, stand_in
@@ -33,11 +32,11 @@ class View:
     failures: str  # failures of different kinds, newest first
 
 
-def view(problem: Problem, population: Population, tokens: int, count: Callable[[str], int] = estimate) -> View:
+def view(problem: Problem, population: Population, tokens: int) -> View:
     """Return the best, the newest, the best on each shape, recent and next best kernels, as far as they fit; and
     failures.
 
-    Table and failures together have at most `tokens`, as `count` counts, unless that has no room for the best kernel.
+    Table and failures together have at most `tokens`, unless that has no room for the best kernel.
     """
     wins = _wins(problem, population)
     closed = closed_trials(population) - wins.keys()
@@ -52,10 +51,7 @@ def view(problem: Problem, population: Population, tokens: int, count: Callable[
 
 
 def _failures(population: Population, closed: frozenset[str], room: int) -> str:
-    """Return the newest failure of each kind (verdict and reason, without numbers), with the count of similar ones.
-
-    Untimed kernels are listed here too, because the table has no place for them.
-    """
+    """Return the newest failure or untimed kernel of each kind (verdict, reason), with the count of similar ones."""
     kinds: dict[str, list[Trial]] = {}
     unfit = [trial for trial in reversed(population.trials) if has_failed(trial) or is_untimed(trial)]
     for trial in unfit:
@@ -116,7 +112,10 @@ def _table(
         shown.append(trial)
     ids = {trial.id for trial in shown}
     lines = [rows[trial.id] for trial in population.ranked if trial.id in ids]
-    text = table(titles, [*lines, *([limits] if limits else [])]) + _remainder(population, ids | closed)
+    text = table(titles, [*lines, *([limits] if limits else [])])
+    if rest := [population.time_us(trial) or 0.0 for trial in population.ranked if trial.id not in ids | closed]:
+        scores = f"{figure(rest[0])} to {figure(rest[-1])} us"
+        text += f"\n({len(rest)} more accepted kernels are not shown; their scores: {scores})"
     return shown, "\n".join([text, *below])
 
 
@@ -165,9 +164,3 @@ def _length(row: list[str], *tables: Iterable[list[str]]) -> int:
     if not tables:
         return sum(map(len, row)) + 3 * len(row) + 2
     return 2 * _length(row) + sum(map(_length, *tables))
-
-
-def _remainder(population: Population, shown: set[str]) -> str:
-    left = [population.time_us(trial) or 0.0 for trial in population.ranked if trial.id not in shown]
-    scores = f"{figure(left[0])} to {figure(left[-1])} us" if left else ""
-    return f"\n({len(left)} more accepted kernels are not shown; their scores: {scores})" if left else ""

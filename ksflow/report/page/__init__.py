@@ -1,8 +1,9 @@
 """A page on one or more runs that opens from disk without a network: what was tried, what won, and the evidence.
 
 `facts` reads a lineage as JSON values, `details` makes the details of a trial, `render` writes the page, whose own
-script draws it, `markdown` writes a summary for a pull request, `picture` has a browser draw the first screen. Nothing
-here decides or ranks: every figure is the lineage's. Texts of models are data in the page, never markup or script.
+script draws it, `markdown` fills the templates of the summary and, for `pull_request`, of the text of a pull request,
+`picture` has a browser draw the first screen. Nothing here decides or ranks: every figure is the lineage's. Texts of
+models are data in the page, never markup or script.
 """
 
 from ksflow.report.page.facts import RunFacts, run_facts

@@ -21,7 +21,7 @@ from ksflow.records import (
     base_of,
     by_number,
 )
-from ksflow.records.evidence import kernel_cores
+from ksflow.records.evidence import RESOLVED, kernel_cores
 from ksflow.report import explanation, proof
 from ksflow.report.headline import Headline, baseline_name, headline, known_baselines
 from ksflow.report.page.details import trial_details
@@ -50,7 +50,9 @@ class RunFacts:
 
     def __init__(self, lineage: Lineage, problem: Problem | None = None) -> None:
         self._lineage, self._problem = lineage, problem
-        self._profile = ((problem and model_region(problem)) or {}).get("profile")
+        region = (problem and model_region(problem)) or {}
+        heading = "The calls that were watched" if "function" in region else "The model by its regions"
+        self._profile = {**region["profile"], "heading": heading} if region.get("profile") else None
         self._details: dict[str, tuple[_Source, Json]] = {}
 
     def read(self, details: bool = True) -> Json:
@@ -89,18 +91,11 @@ class RunFacts:
             "spent": {"usd": spent.usd, "tokens": spent.tokens, "calls": spent.calls},
             "approved": {name: str(approval) for name, approval in lineage.approvals().items()},
             **_NO_WINNER,
-            **(self._winner(claimed, baselines, explained, dates, settings) if claimed else {}),
+            **(self._winner(claimed, baselines, explained) if claimed else {}),
         }
 
-    def _winner(
-        self,
-        claimed: Headline,
-        baselines: Sequence[Trial],
-        explained: Mapping[str, Explanation],
-        dates: Mapping[str, int],
-        settings: Json,
-    ) -> Json:
-        best = claimed.best
+    def _winner(self, claimed: Headline, baselines: Sequence[Trial], explained: Mapping[str, Explanation]) -> Json:
+        best, settings = claimed.best, self._lineage.made_with.get("settings") or {}
         assert best.evaluation
         return {
             "headline": str(claimed),
@@ -110,7 +105,7 @@ class RunFacts:
             "held_out": claimed.held_out,
             "winner": best.id,
             "winner_commit": self._lineage.commit_of(best.id),
-            "trust": _trust(best.evaluation, dates[best.id], settings),
+            "trust": _trust(best.evaluation, self._lineage.judged_at([best.id])[best.id], settings),
             "over": _over(claimed, baselines),
             "cases": _cases(best.evaluation, baselines, claimed),
             "story": _story(claimed, explained),
@@ -162,6 +157,7 @@ def _trials(
                 "origin": trial.origin.value,
                 "parents": list(trial.parents),
                 "verdict": recorded_verdict(trial),
+                "repeat": bool(trial.repeats),
                 "stale": trial.stale,
                 "unranked": evaluation.why_unranked if evaluation else "",
                 "why": one_line(trial.reason, _WORDS),
@@ -204,7 +200,7 @@ def _story(claimed: Headline, explained: Mapping[str, Explanation]) -> list[Json
             "id": trial.id,
             "idea": trial.idea,
             "gain": gain.ratio if gain else None,
-            "tie": bool(gain and (gain.tie or not gain.ranked)),
+            "tie": bool(gain and gain.low <= RESOLVED and gain.high >= 1 / RESOLVED),
             "came": [
                 *([gain.describe(base.id)] if base and gain else []),
                 *filter(None, [claimed.ratio(trial)]),
@@ -248,7 +244,7 @@ def _session(began: int, after: str, trials: Iterable[Trial], dates: Mapping[str
     """Return the budgets of the run's newest call, and the use of its experiments: those with ids after `after`."""
     loop = settings.get("loop") or {}
     options = {name: loop[name] for name in _BUDGETS if isinstance(loop.get(name, ""), int | float | None)}
-    judged = [trial for trial in trials if trial.evaluation or trial.failure]
+    judged = [trial for trial in trials if (trial.evaluation or trial.failure) and not trial.repeats]
     after = after or max((trial.id for trial in judged if dates[trial.id] < began), key=by_number, default="")
     mine = [trial for trial in judged if trial.origin is not Origin.SEED and by_number(trial.id) > by_number(after)]
     first = min((dates[trial.id] for trial in mine), default=began)

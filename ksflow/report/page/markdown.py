@@ -1,66 +1,47 @@
-"""A run as text of a pull request: the claim, its evidence, the cases, the history."""
+"""A run as Markdown: the claim, its evidence, the cases, the history. Texts of models are escaped."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
 
 from ksflow.errors import pluralize
 from ksflow.records import Json
 
-_MOMENTS = "Times are as of the newest confirmation: they follow from ratios of kernels that were timed in turns."
-
 
 def as_markdown(run: Json) -> str:
-    """Return one run's facts as Markdown. Texts of models are escaped."""
-    trust, rows = run["trust"], {row["id"]: row for row in run["trials"]}
-    lines = [f"## {plain(run['headline'])}", ""]
-    if run["held_out"]:
-        lines += [f"The winner is {plain(run['held_out'])}.", ""]
-    if trust:
-        lines += [
-            f"Problem `{run['problem']}`, run `{run['run']}`, commit `{run['winner_commit']}`; judged on "
-            f"{trust['machine']}, {trust['date']} ({trust['judge']}, isolation {trust['isolation'] or 'unknown'}).",
-            "",
-        ]
+    """Return one run's facts as Markdown."""
     names = run["baselines"]
-    if run["cases"]:
-        heads = ["case", "winner µs", *(f"{name} µs" for name in names.values()), "roofline µs"]
-        lines += [row(heads), row(["---", *["---:"] * (len(heads) - 1)])]
-        for case in run["cases"]:
-            limit = (case["roofline"] or {}).get("bound_us")
-            times = [_us(case["us"]), *(_us(case["baselines"][name]) for name in names), _us(limit)]
-            lines.append(row([case["case"], *times]))
-        lines += ["", _MOMENTS, ""]
-    if profile := run["profile"]:
-        lines += [f"The model: {plain(profile['title'])}", "", *_table(profile["rows"])]
-    if proof := run["proof"]:
-        lines += [f"In the whole model: {plain(proof['title'])}", ""]
-        lines += [*_table(proof["ways"]), *_table(proof["engaged"])]
-        lines += [f"{plain(line)}\n" for line in proof["remarks"]]
-    lines.append("How it came about:")
-    for step in run["story"]:
-        trial = rows[step["id"]]
-        came = "; ".join(step["came"]) or f"{_us(trial['us'])} µs"
-        lines.append(f"1. {trial['id']} ({plain(came)}): {plain(step['idea'])}")
-        if step.get("features"):
-            lines.append(f"   Has {plain(step['features'])}.")
-    if run["explanation"]:
-        statements = (f"- {plain(line.removeprefix('- '))}" for line in run["explanation"] if line)
-        lines += ["", "What the winner does:", "", *statements]
-    tried = [row for row in run["trials"] if row["origin"] != "seed"]
-    right = sum(row["verdict"] == "accept" for row in tried)
-    lines += [
-        "",
-        f"{pluralize(len(tried), 'experiment')} after {pluralize(len(rows) - len(tried), 'seed')}: {right} accepted, "
-        f"${run['spent']['usd']:.2f} in {pluralize(run['spent']['calls'], 'model call')}.",
-    ]
-    return "\n".join(lines) + "\n"
+    cases = [["case", "winner µs", *(f"{name} µs" for name in names.values()), "roofline µs"]]
+    for case in run["cases"]:
+        times = [case["us"], *(case["baselines"][name] for name in names), (case["roofline"] or {}).get("bound_us")]
+        cases.append([case["case"], *map(_us, times)])
+    us = {row["id"]: row["us"] for row in run["trials"]}
+    story = [{"features": "", **step, "us": us[step["id"]]} for step in run["story"]]
+    tried = [row for row in run["trials"] if row["origin"] != "seed" and not row["repeat"]]
+    return fill(
+        "summary.md.jinja",
+        run={**run, "story": story},
+        cases=cases,
+        tried=tried,
+        seeds=sum(row["origin"] == "seed" for row in run["trials"]),
+        right=sum(row["verdict"] == "accept" for row in tried),
+    )
 
 
-def _table(rows: list[list[str]]) -> list[str]:
-    heads, *body = rows
-    return [row(heads), row(["---"] * len(heads)), *map(row, body), ""]
+def fill(template: str, **values: Any) -> str:
+    """Return a template of this folder with its values; texts go through its filter `plain`."""
+    return _environment().from_string(Path(__file__).with_name(template).read_text(encoding="utf-8")).render(**values)
 
 
-def row(cells: list[str]) -> str:
-    """Return a row of a table."""
-    return f"| {' | '.join(plain(cell) for cell in cells)} |"
+@cache
+def _environment() -> Environment:
+    made = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined)
+    made.filters.update(
+        plain=plain, us=_us, pluralize=pluralize, row=lambda cells: f"| {' | '.join(map(plain, cells))} |"
+    )
+    return made
 
 
 def _us(value: float | None) -> str:

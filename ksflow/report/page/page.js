@@ -11,10 +11,11 @@ function make(tag, text, kind) {
   return found;
 }
 const figure = value => value == null ? "" : value >= 1000 ? WHOLE.format(value) : String(+value.toPrecision(4));
-const percent = value => value == null ? "" : (value > 0 ? "+" : "") + (figure(value) || "0") + " %";
+const percent = value => value == null ? "" : (value > 0 ? "+" : "") + (figure(+value.toFixed(Math.abs(value) < 10 ? 1 : 0)) || "0") + " %";
 const times = value => "x" + +value.toPrecision(3);
 const kindOf = row => row.verdict === "accept" ? "accept" : /reject|error|contained|failed|malformed/.test(row.verdict) ? "rejected" : "other";
 const counts = row => row.us && !row.stale;
+const experiments = run => run.trials.filter(row => row.origin !== "seed" && !row.repeat);  // as the budget counts them
 const dates = run => run.trials.map(row => row.at).filter(Boolean);
 const least = values => values.reduce((a, b) => Math.min(a, b), Infinity), most = values => values.reduce((a, b) => Math.max(a, b), -Infinity);
 
@@ -79,7 +80,7 @@ async function details(number, id) {  // they come in parts, of which one is unp
 // -- the chart: a few paths hold all trials, so that thousands of them cost the browser no more than ten do
 
 let POINTS = [], PLACE = new Map(), pointed = -1;
-const FRAME = 1000, RIM = 16;  // where trials without a time are
+const FRAME = 1000, RIM = 32;  // where trials without a time are
 
 function draw(parent, tag, attributes, text) {
   const found = document.createElementNS("http://www.w3.org/2000/svg", tag);
@@ -129,7 +130,7 @@ function multiples(low, slow, first, last) {  // every run by itself, all to one
 }
 function chart() {
   const run = RUNS[shown], place = at("chart"), svg = place.firstElementChild, wide = place.clientWidth, high = wide < 600 ? 320 : 400;
-  const left = 60, right = wide - 14, top = 36, bottom = high - 42;
+  const left = 60, right = wide - 14, top = 52, bottom = high - 42;
   const way = new Set(run.story.map(step => step.id)), shownBest = RUNS.flatMap(one => one.trials.map(row => row.best_us).filter(Boolean));
   const scores = run.trials.filter(counts).map(row => row.us).sort((a, b) => a - b), known = run.trials.filter(row => counts(row) && (way.has(row.id) || row.id in run.baselines)).map(row => row.us);
   const low = least([...scores.slice(0, 1), ...shownBest]) / 1.06, slow = most([...known, ...shownBest, ...scores.slice(0, Math.ceil(.9 * scores.length))]) * 1.06;  // the slowest few lie on the upper edge
@@ -148,7 +149,7 @@ function chart() {
   }
   for (const value of steps(first, last, axis === "trials" ? 1 : 0).filter(value => value >= first)) draw(svg, "text", { x: x(value), y: bottom + 18, "text-anchor": "middle" }, figure(value) || "0");
   draw(svg, "text", { x: right, y: bottom + 35, "text-anchor": "end" }, { trials: wide < 600 ? "trials" : "trials in the order of time, seeds included", minutes: "minutes of work", usd: "US dollars" }[axis]);
-  draw(svg, "text", { x: 10, y: bottom + 35 }, "µs, less is better");
+  draw(svg, "text", { x: 10, y: 16 }, "µs, less is better");
   let taken = [];
   for (const [id, name] of Object.entries(run.baselines)) {
     const level = POINTS[PLACE.get(id)]?.[1];
@@ -265,14 +266,14 @@ function card(value, name, more) {
   return found;
 }
 function cards(run) {
-  const judged = run.trials.filter(row => row.origin !== "seed"), right = judged.filter(row => row.verdict === "accept").length, worked = run.trials.map(row => row.minutes).filter(Boolean);
-  const winner = run.trials.find(row => row.id === run.winner), seeds = run.trials.length - judged.length;
+  const judged = experiments(run), right = judged.filter(row => row.verdict === "accept").length, worked = most(run.trials.map(row => row.minutes ?? 0));
+  const winner = run.trials.find(row => row.id === run.winner), seeds = run.trials.filter(row => row.origin === "seed").length, repeats = run.trials.length - judged.length - seeds;
   return [
     ...(winner ? [card(`${figure(winner.us)} µs`, run.claim ? "the winner's score" : "the fastest ranked kernel")] : []),
     ...run.over.map(one => card(times(one.speedup), `over ${one.name}`, `${times(one.low)} to ${times(one.high)}${one.ranked ? "" : ", not ranked"}`)),
-    ...(run.trust.roofline ? [card(Math.round(100 * run.trust.roofline) + " %", "of the roofline")] : []),
-    card(figure(judged.length) || "0", "experiments", `${right} accepted, after ${seeds} seed${seeds === 1 ? "" : "s"}`),
-    ...(worked.length ? [card(figure(+most(worked).toFixed(1)) || "0", "minutes of work")] : []),
+    ...(run.trust.roofline ? [card(percent(100 * run.trust.roofline).slice(1), "of the roofline")] : []),
+    card(figure(judged.length) || "0", "experiments", `${right} accepted, after ${seeds} seed${seeds === 1 ? "" : "s"}${repeats ? `; ${repeats} repeat${repeats === 1 ? "" : "s"} answered from the record` : ""}`),
+    ...(worked ? [card(lasting(60 * worked), "of work")] : []),
     ...(run.spent.usd ? [card("$" + run.spent.usd.toFixed(2), "US dollars", `${figure(run.spent.calls)} model calls`)] : run.spent.calls ? [card(figure(run.spent.calls), "model calls")] : []),
   ];
 }
@@ -286,7 +287,7 @@ function listing(batch = 10) {
   const heads = Object.keys(KEYS).map(name => [name, ["µs", "over its base", "predicted"].includes(name) ? 1 : 0, () => listing()]);
   table(at("trials"), heads, rows.map(row => [
     () => link(shown, row.id), () => make("span", row.verdict + (row.stale ? " (stale)" : "") + (row.unranked ? " (unranked)" : ""), kindOf(row)), row.us && (() => figure(row.us)), row.gain == null ? "" : () => percent(row.gain),
-    row.predicted && (() => row.predicted.map(figure).join(" to ") + " %"), row.parents[0] && (() => link(shown, row.parents[0])), row.idea, row.why || row.unranked]), batch);
+    row.predicted && (() => row.predicted.map(percent).join(" to ")), row.parents[0] && (() => link(shown, row.parents[0])), row.idea, row.why || row.unranked]), batch);
 }
 function limits(run) {  // a picture for each case: the winner, the baselines, and the roofline as a line through their bars
   return run.cases.map(row => {
@@ -318,7 +319,7 @@ function scatter(run) {  // gains as ratios on two logarithmic axes, so that a h
   }
   for (const value of far(round, x, 64)) {
     draw(svg, "path", { class: "grid", d: `M${x(value)} 14V${base}` });
-    draw(svg, "text", { x: x(value), y: base + 16, "text-anchor": "middle" }, percent(value));
+    draw(svg, "text", { x: Math.min(x(value), wide - 26), y: base + 16, "text-anchor": "middle" }, percent(value));
   }
   draw(svg, "path", { class: "even", d: `M${left} ${base}L${wide - 12} 14` });
   draw(svg, "path", { class: "range", d: rows.map(row => `M${x(row.predicted[0]).toFixed(1)} ${y(row.gain).toFixed(1)}H${x(row.predicted[1]).toFixed(1)}`).join("") });
@@ -352,11 +353,11 @@ function story(run) {  // steps that are ties lie together in a part that is fol
   for (let index = 0; index < lines.length; index++) {
     let until = index;
     while (run.story[until]?.tie && until < lines.length - 1) until++;
-    if (until - index < 2) { found.push(lines[index]); continue; }
+    if (until === index) { found.push(lines[index]); continue; }
     const place = make("li", undefined, "tie"), part = make("details"), list = make("ol");
     list.start = index + 1;
     list.append(...lines.slice(index, until));
-    part.append(make("summary", `${until - index} steps that are ties with their bases`), list);
+    part.append(make("summary", until - index > 1 ? `${until - index} steps that are ties with their bases` : "1 step that is a tie with its base"), list);
     place.value = index + 1;
     place.append(part);
     found.push(place);
@@ -393,6 +394,7 @@ function page() {
       figure(row.roofline?.bound_us), row.roofline?.share ? `${+(100 * row.roofline.share).toPrecision(2)} % ${row.roofline.bound ?? ""}` : ""]));
   at("profiled").hidden = !run.profile;
   if (run.profile) {
+    at("profiled").firstChild.textContent = run.profile.heading;
     at("model").textContent = [run.profile.title, ...run.profile.remarks].join("; ");
     table(at("regions"), run.profile.rows[0].map((head, column) => [head, column > 1 ? 1 : 0]), run.profile.rows.slice(1));
   }
@@ -410,7 +412,7 @@ function page() {
   table(at("costs"), [["stage"], ["model"], ["calls", 1], ["tokens", 1], ["of them cached", 1], ["US dollars", 1], ["for cached", 1]], run.costs.map(row => [row.stage, row.model, row.calls, figure(row.tokens), figure(row.cached) || "0", row.usd.toFixed(4), row.usd_cached.toFixed(4)]));
   at("compare").hidden = RUNS.length < 2;
   table(at("compared"), [["run"], ["headline"], ["best µs", 1], ["experiments", 1], ["accepted", 1], ["US dollars", 1]], RUNS.map((one, number) => {
-    const tried = one.trials.filter(row => row.origin !== "seed"), name = make("button", one.run, "link");
+    const tried = experiments(one), name = make("button", one.run, "link");
     name.addEventListener("click", () => choose(number));
     return [name, one.headline, figure(one.trials.at(-1)?.best_us), tried.length, tried.filter(row => row.verdict === "accept").length, one.spent.usd.toFixed(2)];
   }));
@@ -419,7 +421,7 @@ function choose(number) { shown = number; at("runs").value = String(number); at(
 
 // -- of a run that goes on: how much of its budgets is used, and how long the first of them lasts at this pace
 
-const lasting = s => s < 90 ? `${Math.round(s)} s` : s < 5400 ? `${Math.round(s / 60)} min` : `${(s / 3600).toFixed(1)} h`;
+const lasting = s => s < 90 ? `${Math.round(s)} s` : s < 5400 ? `${+(s / 60).toFixed(s < 600 ? 1 : 0)} min` : `${(s / 3600).toFixed(1)} h`;
 function progress() {
   if (!LIVE) return;
   const run = RUNS[shown], { began, searching, caps, used } = run.session, now = Date.now() / 1000, newest = most(dates(run)), since = now - newest;

@@ -11,15 +11,8 @@ from pathlib import Path
 from ksflow.errors import ConfigError
 from ksflow.evaluation.processes.child_environment import base_environment
 
-_BROWSERS = (
-    "chromium",
-    "chromium-browser",
-    "google-chrome",
-    "google-chrome-stable",
-    "chrome",
-    "msedge",
-    "microsoft-edge",
-)
+_CHROME = ("google-chrome", "google-chrome-stable", "chrome")
+_BROWSERS = ("chromium", "chromium-browser", *_CHROME, "msedge", "microsoft-edge")
 _WIDTH, _HEIGHT, _SCALE = 1280, 1200, 2
 _PATIENCE_S = 120.0
 _SAID = 200

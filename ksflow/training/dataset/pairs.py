@@ -54,23 +54,22 @@ def _formats(source: RowSource) -> Iterator[Row]:
 
 
 def _answers(source: RowSource) -> Iterator[Row]:
-    """Two answers to the same prompt, of which the judge prefers one."""
+
+    def prefers(call: RecordedCall, other: RecordedCall) -> bool:
+        (ours, first), (theirs, second) = source.rate_call(call), source.rate_call(other)
+        if not (ours and theirs and first and second):
+            return False
+        if call.stage == "writer":
+            return is_better(first, second, source.run.scale)
+        return ours.good and not theirs.good and are_comparable(first, second)
+
     groups: dict[tuple[str, str], list[RecordedCall]] = defaultdict(list)
     for call in source.calls():
         if call.used:
             groups[call.stage, call.prompt].append(call)
     for calls in groups.values():
-        for winner, other in _pairs(calls, lambda a, b: _prefers(source, a, b)):
+        for winner, other in _pairs(calls, prefers):
             yield from _pair(source, "answers", winner, other)
-
-
-def _prefers(source: RowSource, call: RecordedCall, other: RecordedCall) -> bool:
-    (ours, first), (theirs, second) = source.rate_call(call), source.rate_call(other)
-    if not (ours and theirs and first and second):
-        return False
-    if call.stage == "writer":
-        return is_better(first, second, source.run.scale)
-    return ours.good and not theirs.good and are_comparable(first, second)
 
 
 def _pair(source: RowSource, kind: str, winner: RecordedCall, other: RecordedCall) -> Iterator[Row]:
@@ -86,10 +85,7 @@ def _pair(source: RowSource, kind: str, winner: RecordedCall, other: RecordedCal
 
 
 def _kernels(source: RowSource) -> Iterator[Row]:
-    """Two kernels that were made from the same one, of which the judge prefers one, whoever wrote them.
-
-    Two whose rewards are both at the end of their scale are no pair: there is no margin between them.
-    """
+    """Two kernels that were made from the same one, of which the judge prefers one, whoever wrote them."""
     models = {call.about: call.model for call in source.calls() if call.used and call.stage == "writer"}
 
     def columns(trial: Trial) -> Row:
@@ -114,7 +110,6 @@ def _kernels(source: RowSource) -> Iterator[Row]:
 
 
 def _question(source: RowSource, base: Trial) -> list[Message]:
-    """The prompt that is made of a base."""
     assert base.evaluation is not None
     language, files = _files(source, base)
     current = source.problem and source.problem.digest == base.evaluation.problem

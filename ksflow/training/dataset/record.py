@@ -17,8 +17,7 @@ from ksflow.records import Call, Evidence, Key, Origin, Scale, Timing, Trial, ba
 
 Clean = Callable[[str], str]
 _NEEDLE = 80
-_RECENT = 64
-"""Kernels that are at hand: one is part of several pairs."""
+_RECENT = 64  # kernels that are at hand: one is part of several pairs
 _GAVE_UP = "malformed answer after"
 """In the reason why there is no kernel: the last answer was no better than those before it."""
 
@@ -27,13 +26,10 @@ _GAVE_UP = "malformed answer after"
 class TrialResult:
     """What became of a trial."""
 
-    trial: Trial
-    """Without its texts; the evaluation has verdict, score and ratios."""
+    trial: Trial  # without its texts; the evaluation has verdict, score and ratios
     commit: str
-    report: str
-    """How the writer's report begins."""
-    licence: str
-    """That the kernel's texts name; empty where they name none."""
+    report: str  # how the writer's report begins
+    licence: str  # that the kernel's texts name; empty where they name none
 
 
 @dataclass(frozen=True)
@@ -41,21 +37,15 @@ class RecordedCall:
     """A model call, without its texts."""
 
     commit: str
-    stage: str
-    """Without its variant: writer."""
+    stage: str  # without its variant: writer
     model: str
     about: str
-    prompt: str
-    """Digest of the messages."""
-    answer: str
-    """Digest of the answer; empty where there is none."""
-    question: str
-    """Digest of the messages without what a repeated question adds: why the answer before was refused."""
-    first: str
-    """The commit of the call that first asked it; another than `commit` where it is asked again."""
+    prompt: str  # digest of the messages
+    answer: str  # digest of the answer; empty where there is none
+    question: str  # digest of the messages without what a repeated question adds: why the answer before was refused
+    first: str  # the commit of the call that first asked it; another than `commit` where it is asked again
     malformed: bool = False
-    used: bool = False
-    """The run went on with this answer."""
+    used: bool = False  # the run went on with this answer
 
 
 @dataclass
@@ -84,8 +74,8 @@ class DatasetIndex:
 
     @cached_property
     def licences(self) -> dict[str, frozenset[str]]:
-        """Trial -> the licences of its kernel and of all that it was made from, the reference that its writer read
-        included. `licences.UNKNOWN` stands for a kernel that comes from nowhere and names none.
+        """Trial -> the licences of its kernel and of all that it was made from; `licences.UNKNOWN` for a kernel that
+        comes from nowhere and names none.
         """
         licences: dict[str, frozenset[str]] = {}
         for name in sorted(self.results):
@@ -123,8 +113,7 @@ class IndexReader:
         self._calls = self._reader.commits(CommitKind.CALLS)
         self._reports: dict[str, tuple[str, str]] = {}
         """Trial -> how its report begins, and the licence that its texts name."""
-        self.kernel = lru_cache(_RECENT)(self._kernel)
-        """A trial's id -> its kernel's language and files, cleaned."""
+        self.kernel = lru_cache(_RECENT)(self._kernel)  # a trial's id -> its kernel's language and files, cleaned
 
     def index(self) -> DatasetIndex:
         """Read all of it once. Raises LineageError."""

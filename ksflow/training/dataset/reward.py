@@ -10,11 +10,10 @@ out, untimed, the harness' own errors, repeats of earlier code, and kernels that
 import math
 from typing import NamedTuple
 
-from ksflow.records import Scale, Speedup, Trial, Verdict, ratios
+from ksflow.records import Scale, Speedup, Trial, Verdict
 
 SLOWEST, FASTEST = -0.25, 2.0
-BEST = 0.5 + FASTEST
-"""The highest reward."""
+BEST = 0.5 + FASTEST  # the highest reward
 CHEATS = (Verdict.CHEAT, Verdict.IMPOSSIBLE)
 REJECTED = {
     Verdict.MALFORMED: 0.0,
@@ -31,8 +30,7 @@ class Worth(NamedTuple):
     """What an answer is worth."""
 
     reward: float
-    good: bool
-    """Whether it is faster beyond noise."""
+    good: bool  # whether it is faster beyond noise
 
 
 def are_comparable(trial: Trial, other: Trial) -> bool:
@@ -43,7 +41,7 @@ def are_comparable(trial: Trial, other: Trial) -> bool:
 def verdict_key(trial: Trial) -> tuple[str, str, str]:
     """What a judged trial's verdict holds for: the problem's digest, judge and machine."""
     assert trial.evaluation is not None
-    return ratios.verdict_key(trial.evaluation)
+    return trial.evaluation.key
 
 
 def is_valid(trial: Trial) -> bool:
@@ -73,8 +71,8 @@ def beside_incumbent(trial: Trial, scale: Scale) -> Worth | None:
 
 
 def review_worth(trial: Trial) -> Worth | None:
-    """Of what a verifier said: the nearer its risk is to what the judge said of the same kernel, the more, at most 1
-    (Brier's score). Good where its findings and the risk are on the judge's side. None where the kernel was mended.
+    """Of what a verifier said (Brier's score): the nearer its risk is to the judge's verdict, the more, at most 1. Good
+    where its findings and the risk are on the judge's side. None where the kernel was mended.
     """
     if trial.review is None or trial.review.mended or trial.evaluation is None or not is_valid(trial):
         return None
@@ -105,4 +103,4 @@ def _rated(trial: Trial, right: Worth | None) -> Worth | None:
 
 def _beats(trial: Trial, other: Trial, gain: Speedup) -> bool:
     claim = trial.evaluation.claim if trial.evaluation else None
-    return gain.faster and not (claim and claim.id == other.id and not claim.faster)
+    return gain.ahead and not (claim and claim.id == other.id and not claim.faster)

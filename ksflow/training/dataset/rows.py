@@ -30,8 +30,7 @@ Message = dict[str, str]
 STAGES = ("writer", "designer", "selector", "verifier", "digester")
 FORMATS = {"chat": ("chat",), "preference": ("preference",), "rl": ("rl", "prompts"), "prompts": ("prompts",)}
 """What is asked for -> the configurations that it makes."""
-_UNNAMED = "unknown"
-"""In a row whose licence nobody named."""
+_UNNAMED = "unknown"  # in a row whose licence nobody named
 
 
 @dataclass(frozen=True)
@@ -41,21 +40,17 @@ class RowSource:
     run: DatasetIndex
     reader: IndexReader
     stages: tuple[str, ...]
-    seen: set[Hashable]
-    """Digests of what was written, over all runs."""
-    problem: Problem | None = None
-    """None where it is not at hand."""
-    reference: str = UNKNOWN
-    """The licence of the problem's reference, which every prompt shows."""
+    seen: set[Hashable]  # digests of what was written, over all runs
+    problem: Problem | None = None  # None where it is not at hand
+    reference: str = UNKNOWN  # the licence of the problem's reference, which every prompt shows
 
     def calls(self) -> Iterator[RecordedCall]:
         """The calls of the wanted stages that were answered."""
         return (call for call in self.run.calls if call.answer and call.stage in self.stages)
 
     def rate_call(self, call: RecordedCall) -> tuple[Worth | None, Trial | None]:
-        """What an answer led to, and the trial that shows it: the writer's own, or a round's first of the best.
-
-        None for what is not known.
+        """What an answer led to, None if unknown, and the trial that shows it: a writer's own, or a round's first of
+        the best.
         """
         if call.malformed:
             return Worth(0.0, False), None

@@ -14,9 +14,8 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import IO
 
 from ksflow import report
 from ksflow.config import compose, keys
@@ -27,27 +26,24 @@ from ksflow.records import Problem, digest, name_without_precision
 from ksflow.redaction import redact
 from ksflow.training.dataset.pairs import preference
 from ksflow.training.dataset.record import IndexReader
-from ksflow.training.dataset.rows import FORMATS, STAGES, Row, RowSource, chat, prompts, rl
+from ksflow.training.dataset.rows import FORMATS, STAGES, RowSource, chat, prompts, rl
 
 _MAKERS = {"chat": chat, "preference": preference, "rl": rl, "prompts": prompts}
-_OPTIONS = {
-    "format": "all",
-    "out": "runs/dataset",
-    "stages": ",".join(STAGES),
-    "test_problems": "",
-    "run": "",
-}
-_MARK = ".ksflow-dataset"
-"""A file: a folder with it may be replaced by another data set."""
-_TENTH = 10
-"""One problem in so many is for testing, where none is named."""
+_OPTIONS = {"format": "all", "out": "runs/dataset", "stages": ",".join(STAGES), "test_problems": "", "run": ""}
+_MARK = ".ksflow-dataset"  # a file: a folder with it may be replaced by another data set
+_TENTH = 10  # one problem in so many is for testing, where none is named
 _ANY_ROOT = r"(?:tmp|root|mnt|media|private|scratch|var/(?:tmp|folders))"
 _REST = r"""(?:/[^\s"'`<>|:;,)\]}]*)?(?!\w)"""
 
 
 def dataset(words: list[str], overrides: list[str]) -> int:
     """`dataset`: the rows of one format or all, of one problem or all, of one run or all. ConfigError, LineageError."""
-    own, rest = _options(words, overrides)
+    if words:
+        raise ConfigError(f"dataset takes key=value arguments, not {words[0]!r}: {', '.join(_OPTIONS)}, problem")
+    mine, rest = keys.own_options(overrides, *_OPTIONS)
+    own = _OPTIONS | mine
+    if own["format"] not in (*FORMATS, "all"):
+        raise ConfigError(f"format={own['format']}; valid: {', '.join(FORMATS)}, all")
     kinds = [kind for kind in FORMATS if own["format"] in ("all", kind)]
     stages = _listed("stages", own["stages"], STAGES)
     cfg = compose.compose(rest)
@@ -63,41 +59,31 @@ def dataset(words: list[str], overrides: list[str]) -> int:
         splits = _splits({name for name, _ in runs}, own["test_problems"])
         clean = _cleaner(lineage.store.path)
         console, seen = report.console(stderr=True), set[Hashable]()
-        with _replacing(Path(own["out"]).expanduser()) as folder, _Files(folder) as files:
+        rows: Counter[tuple[str, str]] = Counter()  # of each configuration and split
+        with _replacing(Path(own["out"]).expanduser()) as folder:
             for name, run in runs:
                 reader, at_hand = IndexReader(lineage.store, name, run, clean), _problem(name, problem)
                 licence = of_problem(at_hand) if at_hand else UNKNOWN
                 source = RowSource(reader.index(), reader, stages, seen, at_hand, licence)
                 for configuration in dict.fromkeys(part for kind in kinds for part in FORMATS[kind]):
+                    path = folder / configuration / f"{splits[name]}.jsonl"
                     for row in _MAKERS[configuration](source):
-                        files.write(configuration, splits[name], row)
-                calls, trials = (
-                    pluralize(len(source.run.calls), "model call"),
-                    pluralize(len(source.run.results), "trial"),
-                )
-                report.say(console, f"{name}/{run}: {calls}, {trials}")
-            if not files.rows:
+                        path.parent.mkdir(exist_ok=True)
+                        with path.open("a", encoding="utf-8", newline="\n") as file:
+                            file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
+                        rows[configuration, splits[name]] += 1
+                calls = pluralize(len(source.run.calls), "model call")
+                report.say(console, f"{name}/{run}: {calls}, {pluralize(len(source.run.results), 'trial')}")
+            if not rows:
                 raise ConfigError(
                     f"format={own['format']} stages={own['stages']} makes no row of {pluralize(len(runs), 'run')}: "
                     "no answer of a model, and no two kernels from one base, whose worth the record tells"
                 )
     console = report.console()
-    for (configuration, split), count in sorted(files.rows.items()):
-        file = f"{own['out']}/{configuration}/{split}.jsonl"
-        report.say(console, f"{file}  {pluralize(count, 'row')}")
+    for (configuration, split), count in sorted(rows.items()):
+        report.say(console, f"{own['out']}/{configuration}/{split}.jsonl  {pluralize(count, 'row')}")
     report.say(console, "licences (the column `licence`) and providers' terms are yours to settle")
     return 0
-
-
-def _options(words: list[str], overrides: list[str]) -> tuple[dict[str, str], list[str]]:
-    """The command's own key=value arguments with their defaults, and the configuration's. ConfigError."""
-    if words:
-        raise ConfigError(f"dataset takes key=value arguments, not {words[0]!r}: {', '.join(_OPTIONS)}, problem")
-    mine, rest = keys.own_options(overrides, *_OPTIONS)
-    options = _OPTIONS | mine
-    if options["format"] != "all" and options["format"] not in FORMATS:
-        raise ConfigError(f"format={options['format']}; valid: {', '.join(FORMATS)}, all")
-    return options, rest
 
 
 def _listed(key: str, value: str, valid: tuple[str, ...]) -> tuple[str, ...]:
@@ -108,9 +94,7 @@ def _listed(key: str, value: str, valid: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _splits(problems: set[str], named: str) -> dict[str, str]:
-    """Problem -> train or test: as named, or by the name's digest, where that leaves any to train on. One problem in
-    several precisions is one problem: all of them are in the same split.
-    """
+    """Problem -> train or test: as named, or by its name's digest; all precisions of one are in the same split."""
     families = {name_without_precision(problem) for problem in problems}
     if named:
         test = {name_without_precision(problem) for problem in _listed("test_problems", named, tuple(sorted(problems)))}
@@ -120,29 +104,7 @@ def _splits(problems: set[str], named: str) -> dict[str, str]:
     return {problem: "test" if name_without_precision(problem) in test else "train" for problem in problems}
 
 
-class _Files(ExitStack):
-    """The files of a data set, being written. Use it as a context manager."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self.rows: Counter[tuple[str, str]] = Counter()
-        """(configuration, split) -> rows."""
-        self._folder = folder
-        self._open: dict[tuple[str, str], IO[str]] = {}
-
-    def write(self, configuration: str, split: str, row: Row) -> None:
-        """Add one row to the file of its configuration and split."""
-        place = configuration, split
-        if place not in self._open:
-            path = self._folder / configuration / f"{split}.jsonl"
-            path.parent.mkdir(exist_ok=True)
-            self._open[place] = self.enter_context(path.open("w", encoding="utf-8", newline="\n"))
-        self._open[place].write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
-        self.rows[place] += 1
-
-
 def _problem(name: str, chosen: Problem | None) -> Problem | None:
-    """The problem of a run where it is at hand: the one that was named, or one that ships."""
     if chosen and chosen.name == name:
         return chosen
     with suppress(ConfigError):
@@ -165,7 +127,8 @@ def _cleaner(lineage: Path) -> Callable[[str], str]:
 @contextmanager
 def _replacing(out: Path) -> Iterator[Path]:
     """A new folder that takes the place of `out` once it is complete; until then `out` stays as it is."""
-    if out.exists() and not _ours(out):
+    ours = out.is_dir() and ((out / _MARK).is_file() or not any(out.iterdir()))
+    if out.exists() and not ours:
         raise ConfigError(f"out={out} exists and is no data set; name another folder")
     with explain_write_errors(f"out={out}"):
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -183,7 +146,3 @@ def _replacing(out: Path) -> Iterator[Path]:
         if old.exists() and not out.exists():
             os.rename(old, out)
         shutil.rmtree(draft)
-
-
-def _ours(out: Path) -> bool:
-    return out.is_dir() and ((out / _MARK).is_file() or not any(out.iterdir()))

@@ -15,7 +15,7 @@ import re
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ksflow.errors import BudgetError, StageError
 from ksflow.lineage.history import RoundSnapshot, RunHistory
@@ -35,14 +35,10 @@ from ksflow.records import (
 )
 from ksflow.training.dataset import reward
 
-VERSION = 3
-"""Another one means that scores cannot be compared."""
-Grade = tuple[float, str]
-"""A score from 0 to 1, and what is to be said about it."""
-Grader = Callable[..., Grade]
-"""Given what the stage makes of an answer, or None and why it is refused."""
-_ALIKE = 0.5
-"""Shared words from which on two descriptions are of one experiment."""
+VERSION = 3  # another one means that scores cannot be compared
+Grade = tuple[float, str]  # a score from 0 to 1, and what is to be said about it
+Grader = Callable[[Any], Grade]  # given what the stage makes of an answer
+_ALIKE = 0.5  # shared words from which on two descriptions are of one experiment
 _NEUTRAL = 0.5
 _BRIEF, _LONG = 60, 300  # words of a note
 
@@ -74,12 +70,9 @@ class Judge:
 class Measured(NamedTuple):
     """What a kernel, or an experiment, did to its base."""
 
-    what: str
-    """In words: where that is known from."""
-    gain_percent: float | None
-    """None where it brought no time."""
-    worth: float
-    """From 0 to 1."""
+    what: str  # in words: where that is known from
+    gain_percent: float | None  # None where it brought no time
+    worth: float  # from 0 to 1
 
 
 Attempt = Callable[[RoundSnapshot, Selection, Experiment], Measured | None]
@@ -87,10 +80,7 @@ Attempt = Callable[[RoundSnapshot, Selection, Experiment], Measured | None]
 
 
 def judged(problem: Problem, judge: Judge, kernel: Kernel, base: Trial) -> Measured:
-    """What a kernel is worth; one that is right without a gain that is known as much as a slow one.
-
-    StageError where the judge failed, BudgetError where it may not be asked again.
-    """
+    """What a kernel is worth; one that is right without a known gain as much as a slow one. StageError, BudgetError."""
     evaluation = judge(problem, kernel, base)
     if evaluation.verdict is Verdict.HARNESS:
         raise StageError("evaluator", evaluation.reason)
@@ -115,9 +105,7 @@ def selector(history: RunHistory, snapshot: RoundSnapshot) -> Grader:
     prior = statistics.fmean(worth.values()) if worth else _NEUTRAL
     leader = f" That one was made from {min(fastest, key=lambda base: fastest[base])}." if fastest else ""
 
-    def grade(selection: Selection | None, refused: str) -> Grade:
-        if selection is None:
-            return 0.0, f"The answer was refused: {refused}"
+    def grade(selection: Selection) -> Grade:
         base = selection.base.id
         if base not in worth:
             return prior, (
@@ -135,9 +123,8 @@ def selector(history: RunHistory, snapshot: RoundSnapshot) -> Grader:
 def designer(snapshot: RoundSnapshot, attempt: Attempt) -> Grader:
     """By what the best of its picked experiments is worth and how well it predicts; 0 where none of them was judged."""
 
-    def grade(plan: Plan | None, refused: str) -> Grade:
-        if plan is None or snapshot.selection is None:
-            return 0.0, f"The answer was refused: {refused}"
+    def grade(plan: Plan) -> Grade:
+        assert snapshot.selection is not None
         tried = [plan.experiments[index] for index in plan.picked]
         outcomes = [(experiment, attempt(snapshot, snapshot.selection, experiment)) for experiment in tried]
         best = max((of.worth for _, of in outcomes if of), default=0.0)
@@ -207,9 +194,7 @@ def _compared(experiment: Experiment, measured: Measured | None) -> str:
 def writer(problem: Problem, selection: Selection, judge: Judge) -> Grader:
     """By the verdict on its kernel, and the gain over the base."""
 
-    def grade(kernel: Kernel | None, refused: str) -> Grade:
-        if kernel is None:
-            return 0.0, f"The answer was refused: {refused}"
+    def grade(kernel: Kernel) -> Grade:
         what, gain, score = judged(problem, judge, kernel, selection.base)
         if what != Verdict.ACCEPT.value:
             return score, f"The judge says {what}"
@@ -228,9 +213,7 @@ def verifier(evaluation: Evaluation) -> Grader:
     """By the square of how far its risk is off (Brier's score): only what it truly expects pays in the mean."""
     refused_by_judge = not evaluation.accepted and evaluation.verdict is not Verdict.UNTIMED
 
-    def grade(review: Review | None, refused: str) -> Grade:
-        if review is None:
-            return 0.0, f"The answer was refused: {refused}"
+    def grade(review: Review) -> Grade:
         remark = f"risk_percent was {review.risk_percent:g}, and the judge said {_verdict(evaluation)}"
         return 1 - (review.risk_percent / 100 - refused_by_judge) ** 2, remark
 
@@ -240,12 +223,13 @@ def verifier(evaluation: Evaluation) -> Grader:
 def digester(read: str) -> Grader:
     """`read` is all that it was shown: figures and quotes of its notes, given by title, must be in there."""
 
-    def grade(notes: Mapping[str, Note] | None, refused: str) -> Grade:
-        if notes is None:
-            return 0.0, f"The answer was refused: {refused}"
+    def grade(notes: Mapping[str, Note]) -> Grade:
         if not notes:
             return 0.0, "There are no notes, though outcomes were given."
-        claims = [claim for note in notes.values() for claim in _claims(note)]
+        claims: list[str] = []  # quotes, and figures of two characters and more
+        for note in notes.values():
+            figures = re.findall(r"(?<![\w.])\d[\d.]*\d(?![\w])", note.text)
+            claims += dict.fromkeys([*filter(None, note.quotes), *figures])
         lost = [claim for claim in claims if not _stands_in(claim, read)]
         traced = 1 - len(lost) / len(claims) if claims else 0.0
         lengths = [len(note.text.split()) for note in notes.values()]
@@ -261,9 +245,3 @@ def _stands_in(claim: str, read: str) -> bool:
     """Whether a text has a figure or a quote as a word of its own: 50 is neither in 00050, nor in 50.5 or 1.50."""
     before, after = (r"[\w.]", r"\w|\.\d") if re.fullmatch(r"[\d.]+", claim) else (r"\w", r"\w")
     return re.search(rf"(?<!{before}){re.escape(claim)}(?!{after})", read) is not None
-
-
-def _claims(note: Note) -> list[str]:
-    """What can be looked up: its quotes, and its figures of two characters and more."""
-    figures = re.findall(r"(?<![\w.])\d[\d.]*\d(?![\w])", note.text)
-    return [*dict.fromkeys([*filter(None, note.quotes), *figures])]

@@ -18,8 +18,7 @@ from ksflow.lineage.history import RunHistory, read_histories
 from ksflow.lineage.transcript import Transcript
 from ksflow.loop.budget import Meter
 from ksflow.protocols import MODEL_STAGES, Asks, Composite, override_call
-from ksflow.training.optimize.examples import ExampleSource, gather
-from ksflow.training.optimize.held_out import HeldOutSplit
+from ksflow.training.optimize.examples import ExampleSource, HeldOutSplit, gather
 from ksflow.training.optimize.metrics import Judge
 from ksflow.training.optimize.teaching import Course, Settings
 
@@ -49,12 +48,10 @@ class PromptTask:
 def prepare(words: Sequence[str]) -> PromptTask:
     """What `key=value` words ask for. ConfigError where they cannot be, or there is too little to learn from."""
     overrides = list(words)
-    if unread := next(
-        (word for word in overrides if word.lstrip("+").startswith("loop.") and not _CAP.match(word)), ""
-    ):
+    if unread := [word for word in overrides if word.lstrip("+").startswith("loop.") and not _CAP.match(word)]:
         raise ConfigError(
-            f"{unread} is for a search; optimize keeps loop.usd, loop.tokens, loop.minutes and loop.stages.STAGE.KIND, "
-            "and has at most optimize.evaluations kernels judged"
+            f"{unread[0]} is for a search; optimize keeps loop.usd, loop.tokens, loop.minutes and "
+            "loop.stages.STAGE.KIND, and has at most optimize.evaluations kernels judged"
         )
     cfg = compose.compose(overrides, "optimize")
     for key, valid in (("stage", MODEL_STAGES), ("optimizer", [*cfg.optimizers])):
@@ -69,10 +66,8 @@ def prepare(words: Sequence[str]) -> PromptTask:
         h for each in problems for h in read_histories(compose.build(cfg.lineage), each, _listed(settings.runs))
     ]
     parts, split = gather(source, histories, settings.examples, settings.seed)
-    caps = dict(compose.build(cfg.loop).caps)
-    if settings.calls is not None:
-        caps["calls"] = settings.calls
-    return PromptTask(cfg, settings, source, histories, Course(source.stage.program, parts, settings.lm), split, caps)
+    made = Course(source.stage.program, parts, settings.lm)
+    return PromptTask(cfg, settings, source, histories, made, split, compose.build(cfg.loop).caps)
 
 
 @contextmanager
@@ -93,7 +88,6 @@ def course(*words: str) -> Iterator[Course]:
 
 
 def _listed(names: Sequence[str] | None) -> tuple[str, ...]:
-    """One name may come without brackets."""
     return (names,) if isinstance(names, str) else tuple(names or ())
 
 
@@ -101,7 +95,13 @@ def _source(cfg: Any, settings: Settings) -> ExampleSource:
     """What the stage's examples are made from. ConfigError for a stage without a model."""
     if cfg.stage not in cfg:
         raise ConfigError(f"nobody asks the {cfg.stage}: add writer=verified")
-    stage, key = _asking(compose.build(cfg[cfg.stage]), cfg.stage)
+    stage, key = compose.build(cfg[cfg.stage]), cfg.stage
+    while isinstance(stage, Composite) and stage.parts:  # the part that asks: `writer.llm` where the writer is a mix
+        part = stage.parts[0]
+        names = [name for name, value in vars(stage).items() if value is part]
+        if not names:  # several take turns
+            break
+        stage, key = part, f"{key}.{names[0]}"
     if not isinstance(stage, Asks):
         raise ConfigError(
             f"{cfg.stage}={type(stage).__name__} has no prompt: choose a model with llm=... or {cfg.stage}=llm; one of "
@@ -115,14 +115,3 @@ def _source(cfg: Any, settings: Settings) -> ExampleSource:
         evaluate.start()
         judge = Judge(evaluate, settings.evaluations)
     return ExampleSource(cfg.stage, stage, initial_notes, judge, compose.build(cfg.writer) if live else None, key)
-
-
-def _asking(stage: Any, key: str) -> tuple[Any, str]:
-    """The part of a stage that asks a model, and its key: `writer.llm` where the writer is a mix."""
-    while isinstance(stage, Composite) and stage.parts:
-        part = stage.parts[0]
-        names = [name for name, value in vars(stage).items() if value is part]
-        if not names:  # several take turns
-            break
-        stage, key = part, f"{key}.{names[0]}"
-    return stage, key

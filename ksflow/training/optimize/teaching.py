@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import dspy
@@ -32,11 +31,7 @@ from ksflow.training.optimize.examples import Case
 from ksflow.training.optimize.metrics import Grade
 
 _LONGEST = 4000  # characters of an unreadable answer that a teacher is shown
-_REFLECTED, _BATCH = 3, 8
-"""Examples that GEPA reflects on, and that SIMBA takes, at once."""
-
-
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_REFLECTED, _BATCH = 3, 8  # examples that GEPA reflects on, and that SIMBA takes, at once
 
 
 @dataclass(frozen=True)
@@ -53,12 +48,8 @@ class Settings:
     """Designs: `record` looks their experiments up, `live` has the picked ones written and judged."""
     rollouts: int = 200
     """About how many answers an optimiser may have graded."""
-    calls: int | None = None
-    """Model calls of this command at most, the teacher's included; loop.usd, tokens, minutes and stages hold too."""
     evaluations: int = 500
     """Kernels that this command may have judged."""
-    demos: int | None = None
-    """Worked examples in the prompt; None is 2 for bootstrap, and none for the others."""
     examples: int = 60
     """Questions at most, all parts together."""
     name: str | None = None
@@ -96,9 +87,8 @@ class OptimizerLM(MeteredLM):
         self.asked, self.context = 0, call_context()
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **settings: Any) -> Any:
-        """One answer, recorded and metered where the optimisation is, though a thread of DSPy's has no such context.
-
-        Raises Filtered where a safety filter kept it back, else Halt where there is none.
+        """One answer, recorded and metered in any thread. Raises Filtered where a safety filter kept it back, else
+        Halt.
         """
         self.asked += 1
         try:
@@ -127,14 +117,13 @@ class CandidateProgram(Program):
         prompt = self._course.remember(self.predict)
         try:
             prediction = super().forward(**inputs)
-        except (AdapterParseError, Filtered) as error:
-            return self._refused(inputs, error, prompt)
-        return dspy.Prediction(**prediction.toDict(), refused="", prompt=prompt)
-
-    def _refused(self, inputs: Mapping[str, str], error: AdapterParseError | Filtered, prompt: str) -> dspy.Prediction:
+        except Filtered as error:
+            answer, reason = "", error.reason
+        except AdapterParseError as error:
+            answer, reason = str(error.lm_response)[:_LONGEST], parse_failure(error)
+        else:
+            return dspy.Prediction(**prediction.toDict(), refused="", prompt=prompt)
         names = list(self.predict.signature.output_fields)
-        answer = "" if isinstance(error, Filtered) else str(error.lm_response)[:_LONGEST]
-        reason = error.reason if isinstance(error, Filtered) else parse_failure(error)
         if dspy.settings.trace is not None:
             seen = dspy.Prediction(**{**dict.fromkeys(names, ""), names[-1]: answer})
             dspy.settings.trace.append((self.predict, dict(inputs), seen))
@@ -154,12 +143,11 @@ class Course:
         examples = (dspy.Example(**case.inquiry.inputs, case=at) for at, case in enumerate(self.cases))
         ready = (example.with_inputs(*program.declared.input_fields) for example in examples)
         self.train, self.validation, self.held_out = ([next(ready) for _ in part] for part in parts)
-        self.lock = threading.RLock()
+        self._lock = threading.RLock()
         """Held while an answer is graded: kernels are judged one at a time, whatever threads an optimiser has."""
         self.graded, self.most, self.rollouts = 0, math.inf, 0
         """How many answers were graded, may be, and are to be by an optimiser."""
-        self.watch: Callable[[], None] = lambda: None
-        """Called after each graded answer."""
+        self.watch: Callable[[], None] = lambda: None  # called after each graded answer
         self._scores: dict[str, dict[int, float]] = {}
         self._prompts: dict[str, dspy.Predict] = {}
 
@@ -186,7 +174,7 @@ class Course:
         self, gold: dspy.Example, pred: Any, trace: Any = None, pred_name: str | None = None, pred_trace: Any = None
     ) -> Any:
         """A score; with feedback for GEPA, which asks for it by naming the predictor."""
-        with self.lock:
+        with self._lock:
             self.graded += 1
             if self.graded > self.most:
                 raise Halt(BudgetError(f"optimize.rollouts={self.rollouts} used up"))
@@ -197,16 +185,18 @@ class Course:
         return dspy.Prediction(score=score, feedback=feedback) if pred_name else score
 
     def _grade(self, case: Case, prediction: dspy.Prediction) -> Grade:
-        """A refusal is graded too. Raises Halt where an answer cannot be measured."""
-        answer, refused = None, str(prediction.get("refused") or "")
+        """A refusal is worth nothing. Raises Halt where an answer cannot be measured."""
+        refused = str(prediction.get("refused") or "")
         try:
             if not refused:
                 names = self.original.declared.output_fields
                 answer = case.inquiry.accept({name: prediction[name] for name in names if name in prediction})
         except ValueError as error:
-            refused = str(error) or "the answer was refused"
+            refused = str(error) or "it cannot be used"
+        if refused:
+            return 0.0, redact(f"The answer was refused: {refused}")
         try:
-            score, feedback = case.grade(answer, refused)
+            score, feedback = case.grade(answer)
         except (StageError, BudgetError, ConfigError) as error:
             raise Halt(error) from error
         return score, redact(feedback)
@@ -219,7 +209,7 @@ class Course:
         """The name of the predictor's prompt, which `best` may choose from now on."""
         state = predict.dump_state()
         name = digest(json.dumps([state["signature"], state["demos"]], sort_keys=True, default=str))
-        with self.lock:
+        with self._lock:
             if name not in self._prompts:
                 self._prompts[name] = predict.deepcopy()
                 self._prompts[name].lm = None
@@ -238,15 +228,13 @@ class Course:
 
 
 def compiled(
-    course: Course, settings: Settings, start: float, make: Callable[..., Any], compile: Mapping[str, Any] = _NOTHING
+    course: Course, settings: Settings, start: float, make: Callable[..., Any], compile: Mapping[str, Any] | None = None
 ) -> tuple[CandidateProgram, str]:
-    """A program with a better prompt, or the same, and a remark. `make` is DSPy's class with the settings that the
-    configuration has, `compile` what it has for the method; what depends on the examples is filled in by name.
-
-    start: the mean score of the prompt as it is, on the validation set. Raises what a model call or a grade raises;
-    BudgetError where a round over all examples more than `settings.rollouts` answers were graded.
+    """A program with a better prompt, or the same, and a remark. `make` is DSPy's class with its configured settings,
+    `compile` those of the method; what depends on the examples is filled in by name. start: the mean score of the
+    prompt as it is, on the validation set. Raises what a call or a grade raises, and BudgetError far beyond
+    `settings.rollouts`.
     """
-    demos = {} if settings.demos is None else {"max_bootstrapped_demos": settings.demos, "max_demos": settings.demos}
     options = {
         "metric": course.metric,
         "max_metric_calls": settings.rollouts,
@@ -256,7 +244,6 @@ def compiled(
         "task_model": dspy.settings.lm,
         "reflection_minibatch_size": min(_REFLECTED, len(course.train)),
         "bsize": min(_BATCH, len(course.train)),
-        **demos,
     }
     parts = {"trainset": course.train[: settings.rollouts], "valset": course.validation, "seed": settings.seed}
     course.rollouts, course.most = (
@@ -266,7 +253,7 @@ def compiled(
     with stage_boundary("optimizer"):
         try:
             optimizer = make(**_taken(make, options))
-            program = optimizer.compile(course.program, **{**_taken(optimizer.compile, parts), **compile})
+            program = optimizer.compile(course.program, **{**_taken(optimizer.compile, parts), **(compile or {})})
         except AdapterParseError:
             return course.program, "it ended where an answer of the teacher could not be read"
         finally:
@@ -275,5 +262,4 @@ def compiled(
 
 
 def _taken(called: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """What of it there are parameters for."""
     return {name: options[name] for name in inspect.signature(called).parameters if name in options}

@@ -9,10 +9,15 @@ import itertools
 import os
 import statistics
 import sys
-from contextlib import AbstractContextManager, redirect_stderr, redirect_stdout, suppress
+from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
+
+import numpy as np
 
 from ksflow import home, report
 from ksflow.config.compose import build
@@ -20,17 +25,15 @@ from ksflow.errors import BudgetError, ConfigError, pluralize
 from ksflow.lineage.transcript import Transcript
 from ksflow.loop.budget import Meter
 from ksflow.protocols import override_call
-from ksflow.records import Question, Reservation
 from ksflow.redaction import redact
 from ksflow.training.optimize import metrics
-from ksflow.training.optimize.card import ScoreComparison, card, describe_cost
 from ksflow.training.optimize.task import PromptTask, prepare
 from ksflow.training.optimize.teaching import CandidateProgram, Settings, compiled
 
-_EVERY = 10
-"""Graded answers between two lines of progress."""
-_KEPT = 0.2
-"""The share of a budget that is kept for measuring the result."""
+_DRAWS = 5000
+_LEAST = 6  # rounds without which chance alone makes all of them better, or worse, more often than once in twenty times
+_EVERY = 10  # graded answers between two lines of progress
+_KEPT = 0.2  # the share of a budget that is kept for measuring the result
 
 
 def optimize(words: list[str], overrides: list[str]) -> int:
@@ -71,7 +74,6 @@ class _Optimization:
         self.course, self.settings = task.course, task.settings
         first = {name: most * (1 - _KEPT) for name, most in task.caps.items()}
         self.meter, self.first = Meter(transcript, task.caps), Meter(transcript, first, limits=task.caps)
-        self.compiling = False
         self.console = report.console(stderr=True)
         self.console.file = sys.stderr  # whatever stderr is redirected to meanwhile
 
@@ -83,7 +85,7 @@ class _Optimization:
             f"by, {len(course.held_out)} held out"
         )
         course.watch = self._progress
-        with override_call(record=self.transcript.keep, meter=self._reserve), course.open():
+        with override_call(record=self.transcript.keep, meter=self.meter.reserve), course.open():
             base = course.program
             start = statistics.fmean(course.examine(base, course.validation))
             before = course.examine(base, course.held_out)
@@ -98,9 +100,7 @@ class _Optimization:
         home.write(self.path.with_suffix(".md"), redact(card(used, rows, compared, *instructions)))
         student.save(self.path)
         self._say(f"held out: {compared}")
-        self._say(
-            f"written to {self.path}, with a card beside it; use it with {used}; {describe_cost(self.transcript.total)}"
-        )
+        self._say(f"written to {self.path}, with a card beside it; use it with {used}; {self._cost()}")
 
     def _say(self, line: str) -> None:
         report.say(self.console, line)
@@ -108,31 +108,32 @@ class _Optimization:
     def _progress(self) -> None:
         if self.course.graded % _EVERY == 0:
             asked = pluralize(self.course.teacher.asked, "question")
-            self._say(
-                f"{self.course.graded} answers graded, {asked} to the teacher, {describe_cost(self.transcript.total)}"
-            )
+            self._say(f"{self.course.graded} answers graded, {asked} to the teacher, {self._cost()}")
+
+    def _cost(self) -> str:
+        cost = self.transcript.total
+        return ", ".join(filter(None, (cost.dollars(4), pluralize(cost.calls, "call"), f"{cost.tokens} tokens")))
 
     def _compile(self, start: float) -> tuple[CandidateProgram, float, str]:
         """The best prompt on the validation set, the one it started from included, its mean there, and a remark."""
         optimizer = build(self.task.cfg.optimizers[self.task.cfg.optimizer])
         log = io.StringIO()  # bars and whole prompts
-        self.compiling = True
         try:
-            with redirect_stdout(log), redirect_stderr(log), self.course.open():
+            with (
+                override_call(meter=self.first.reserve),
+                redirect_stdout(log),
+                redirect_stderr(log),
+                self.course.open(),
+            ):
                 student, remark = compiled(self.course, self.settings, start, **optimizer)
                 self.course.examine(student, self.course.validation)
         except BudgetError as error:
             remark = f"stopped early, {error}; the best prompt until then"
         finally:
             home.write(self.path.with_suffix(".log"), redact(log.getvalue()))
-            self.compiling = False
         return *self.course.best(), remark
 
-    def _reserve(self, question: Question) -> AbstractContextManager[Reservation]:
-        return (self.first if self.compiling else self.meter).reserve(question)
-
     def _rows(self, remark: str) -> dict[str, str]:
-        """What the card says of how the prompt came about."""
         task, course, settings = self.task, self.course, self.settings
         parts = zip(task.split.parts.items(), (course.train, course.validation, course.held_out), strict=True)
         return {
@@ -143,7 +144,70 @@ class _Optimization:
             "optimizer": f"{task.cfg.optimizer}, rollouts={settings.rollouts}, seed={settings.seed}: {remark}",
             "questions to the teacher": str(course.teacher.asked),
             "models": f"{course.original.model.model}, teacher {course.teaching_model.model}",
-            "cost of the last call of the command": describe_cost(self.transcript.total),
+            "cost of the last call of the command": self._cost(),
             "kernels judged by it": str(task.source.judge.asked if task.source.judge else 0),
             "dspy, date": f"{version('dspy')}, {datetime.now(UTC).date().isoformat()}",
         }
+
+
+@dataclass(frozen=True)
+class ScoreComparison:
+    """Scores of the same held-out questions, before and after."""
+
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+    seed: int = 0
+    rounds: tuple[str, ...] = ()  # the round that each question is from; without them each is a round of its own
+
+    @cached_property
+    def interval(self) -> tuple[float, float]:
+        """95 % of the mean paired difference, drawing whole rounds again: questions of a round are no evidence of their
+        own.
+        """
+        drawn = np.random.default_rng(self.seed).integers(len(self._by_round), size=(_DRAWS, len(self._by_round)))
+        sums, counts = (np.array([*map(of, self._by_round)])[drawn].sum(1) for of in (sum, len))
+        low, high = np.quantile(sums / counts, (0.025, 0.975))
+        return float(low), float(high)
+
+    @cached_property
+    def _by_round(self) -> list[list[float]]:
+        """The paired differences of each round."""
+        grouped: dict[str, list[float]] = {}
+        names = self.rounds or [str(number) for number in range(len(self.before))]
+        for name, before, after in zip(names, self.before, self.after, strict=True):
+            grouped.setdefault(name, []).append(after - before)
+        return [*grouped.values()]
+
+    @property
+    def verdict(self) -> str:
+        """Better, worse, undecided or not better, with the reason."""
+        low, high = self.interval
+        if low <= 0 <= high:
+            return "not better: the interval holds 0"
+        if len(self._by_round) < _LEAST:
+            return f"undecided: {pluralize(len(self._by_round), 'round')}, and at least {_LEAST} are needed to tell"
+        return "better" if low > 0 else "worse"
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        before, after = statistics.fmean(self.before), statistics.fmean(self.after)
+        asked = f"{len(self.before)} held-out examples of {pluralize(len(self._by_round), 'round')}"
+        change = f"difference {after - before:+.3f} [{low:+.3f}, {high:+.3f}]"
+        return f"{before:.3f} -> {after:.3f} on {asked}, {change}: {self.verdict}"
+
+
+def card(name: str, rows: Mapping[str, str], compared: ScoreComparison, before: str, after: str) -> str:
+    """Markdown. `rows`: what is worth knowing, with its value; before, after: the instructions."""
+    lines = (f"| {key} | {' '.join(value.split()).replace('|', chr(92) + '|')} |" for key, value in rows.items())
+    table = "\n".join(lines)
+    same = "The instruction is unchanged." if before == after else f"## Instruction after\n\n{_quoted(after)}"
+    return (
+        f"# {name}\n\n**{compared}** (95 % interval of the paired difference, bootstrap over rounds)\n\n"
+        f"| | |\n|---|---|\n{table}\n\n"
+        f"## Instruction before\n\n{_quoted(before)}\n\n{same}\n"
+    )
+
+
+def _quoted(text: str) -> str:
+    """As a block that nothing in it can end."""
+    return "\n".join(f"    {line}".rstrip() for line in text.splitlines())

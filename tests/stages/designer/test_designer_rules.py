@@ -12,7 +12,7 @@ from ksflow.errors import StageError
 from ksflow.home import shipped_path
 from ksflow.kernels.source.tunables import Tunable, tunables, values
 from ksflow.records import Kernel, Plan, Population, Verdict, geomean
-from ksflow.search.catalogue import catalogue
+from ksflow.search.moves import catalogue
 from ksflow.stages.designer.random import RandomDesigner
 from ksflow.stages.designer.rules import RulesDesigner
 from ksflow.stages.designer.tune import Tpe
@@ -123,7 +123,7 @@ def test_it_stops_when_nothing_promises_and_says_so() -> None:
             population = run(judge, population, RulesDesigner(), 3)
         except StageError as error:
             said = error.reason
-    assert said.startswith("nothing promises: of ")
+    assert said.startswith("nothing promises a gain: of ")
     assert len(population.trials) < 32
     assert values(population.ranked[0].kernel.main) == {"VL": "128", "UNROLL": "2", "MR": "4"}
 

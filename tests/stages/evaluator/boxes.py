@@ -33,7 +33,7 @@ def order(level: str, code: str, **more: Any) -> Job:
         "disk_mb": 32,
         **more,
     }
-    return {"op": "make", "files": {"program.py": code}, "order": held, "wall_s": wall_s, "into": ""}
+    return {"files": {"program.py": code}, "order": held, "wall_s": wall_s, "into": ""}
 
 
 def run(jobs: dict[str, Job], ordinary: bool, folder: Path, packages: Path = REPOSITORY) -> dict[str, Job]:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -51,10 +50,7 @@ def admit(problem: str, variant: str | None = None) -> Rows:
     }
     args = [asdict(arg) for arg in found.args]
     spec = {"root": found.root, "args": args, "dims": list(found.dims), "check": asdict(found.check), **cases}
-    return {
-        name: (ok, detail)
-        for name, ok, detail in probe(SimpleNamespace(problem=spec, reference=Reference(spec)))["rows"]
-    }
+    return {name: (ok, detail) for name, ok, detail in probe(Reference(spec))}
 
 
 @pytest.fixture

@@ -250,8 +250,8 @@ def test_who_starts_last_changes_and_nobody_is_at_work_while_another_starts(alon
 
     buffers: Any = lambda count: list(range(count))  # noqa: E731
     pool = SimpleNamespace(benchmarks=[], large=False, problem={"limits": {"check_s": 1.0, "time_s": 1.0}})
-    pool.buffers, pool.reference = buffers, None
-    made = partial(TimedKernel, reference=cast(Any, None), limit_s=1.0)
+    pool.buffers = buffers
+    made = partial(TimedKernel, limit_s=1.0)
     backend = SimpleNamespace(starts_together=False, spread=0.02, timed_kernel=lambda name, box, *_: made(name, box))
     kernels = {"": {"id": ""}, "00001": {"id": "00001"}, "00002": {"id": "00002"}}
     played = Starting(cast(Any, pool), cast(Any, backend), kernels, str, Effort(most=6))

@@ -9,8 +9,7 @@ import socket
 import pytest
 import torch
 
-from ksflow.evaluation.judge.buffers import Buffers, BufferSizes
-from ksflow.evaluation.judge.cases import Piece
+from ksflow.evaluation.judge.buffers import Buffers, BufferSizes, Piece
 from ksflow.evaluation.judge.check import poisons
 from ksflow.evaluation.judge.sandboxed import Sandbox, SandboxSpec
 from ksflow.evaluation.judge.tolerance import Expected, expected, first_error

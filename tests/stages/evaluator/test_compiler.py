@@ -318,7 +318,7 @@ def test_a_device_that_only_a_group_may_use_is_open_to_the_box_it_is_given_to() 
         command = ["/bin/sh", "-c", f"cat {folder}/render; cat {folder}/card; id -G"]
         order = {"level": "full", "command": command, "makes": "", "environment": {}, "memory_mb": 512, "cpu_s": 60}
         order |= {"disk_mb": 1, "devices": [f"{folder}/render", f"{folder}/card"]}
-        request = {"op": "make", "files": {}, "order": order, "wall_s": 60, "into": ""}
+        request = {"files": {}, "order": order, "wall_s": 60, "into": ""}
         log = str(client.SHARED_SERVER.ask(request, 60)["log"])
     finally:
         shutil.rmtree(folder)

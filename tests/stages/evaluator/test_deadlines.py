@@ -146,7 +146,8 @@ def test_a_reference_that_hangs_is_nobodys_fault_but_its_own(tmp_path: Path) -> 
     file.write_text(
         file.read_text().replace("def oracle(data):", "def oracle(data):\n    import time; time.sleep(1e6)")
     )
-    judge = LocalJudge(detect(), grace_s=8)
+    judge = LocalJudge(detect())
+    judge.grace_s = 8
     try:
         found = judge(problem, toy.RIGHT_PYTHON, ())
         assert found.verdict is Verdict.HARNESS

@@ -11,8 +11,7 @@ from test_handover import WORTHY, module, won
 
 from evaluator import toy
 from evaluator.test_admission import admit, failed
-from ksflow.evaluation.judge.cases import Reference
-from ksflow.evaluation.judge.in_place import InPlace
+from ksflow.evaluation.judge.cases import InPlace, Reference
 from ksflow.evaluation.judge.tolerance import expected, first_error
 from ksflow.integrate.handover.package import write_best
 from ksflow.integrate.handover.winner import hand_over

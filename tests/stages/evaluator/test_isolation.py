@@ -296,7 +296,7 @@ def test_killed_parent_of_a_box_leaves_nothing(after_s: float, tmp_path: Path) -
     mark = f"{tmp_path}/{after_s}"
     mounts, older = Path("/proc/mounts").read_text(), groups()  # a killed supervisor's group stays on the machine
     server = ServerProcess("ksflow.evaluation.compilers.server", {"MARK": mark, "TMPDIR": str(tmp_path)})
-    server.ask({"op": "hello"}, 10)
+    server.ask(boxes.order(HERE, "pass"), 60)
     server.post({**boxes.order(HERE, "import time\ntime.sleep(100)"), "id": 0})
     time.sleep(after_s)
     os.kill(server.pid, 9)

@@ -6,7 +6,7 @@ import itertools
 import pytest
 import torch
 
-from ksflow.evaluation.judge.problem_check import CheckBroke, ProblemCheck
+from ksflow.evaluation.judge.cases import CheckBroke, ProblemCheck
 
 DATA = (torch.arange(4.0), torch.zeros(4))
 

@@ -23,8 +23,7 @@ from ksflow.evaluation.processes.device_lock import DeviceBusy, lock_device, loc
 from ksflow.evaluation.profiling import ncu, rocprof, sanitizer
 from ksflow.evaluation.profiling.inspector import AcceptedKernel, Findings, Inspector
 from ksflow.evaluation.profiling.summary import LINES
-from ksflow.evaluation.profiling.tool_sandbox import ToolResult, program, run
-from ksflow.evaluation.profiling.workload import WORKLOAD, Workload, smallest, workloads
+from ksflow.evaluation.profiling.tool_sandbox import WORKLOAD, ToolResult, Workload, program, run, smallest, workloads
 from ksflow.evaluation.sandbox.levels import PRIVATE, probe
 from ksflow.home import cache
 from ksflow.records import Claim, Kernel, Problem, SanitizerFinding

@@ -181,9 +181,9 @@ def _taking_turns(count: int) -> tuple[CaseBenchmark, list[list[str]]]:
         def _null_batch(self, null: object, entries: object) -> None:
             rounds[-1].append("null")
 
-    kernels: list[TimedKernel] = [Called(str(index), cast(Any, None), cast(Any, None), 60.0) for index in range(count)]
-    backend, case = SimpleNamespace(), SimpleNamespace(large=False, name="only")
-    return Played(cast(Any, backend), cast(Any, case), kernels, iter(()), Replicate(0, min(count, 3))), rounds
+    kernels: list[TimedKernel] = [Called(str(index), cast(Any, None), 60.0) for index in range(count)]
+    backend, case = SimpleNamespace(), SimpleNamespace(large=False, name="only", feed=lambda: iter(()))
+    return Played(cast(Any, backend), cast(Any, case), kernels, Replicate(0, min(count, 3))), rounds
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])

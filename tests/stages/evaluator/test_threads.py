@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from ksflow.evaluation.judge.clocks import Clocks
 from ksflow.evaluation.judge.evaluator import LocalJudge
+from ksflow.evaluation.judge.overhead import Clocks
 from ksflow.evaluation.judge.sandboxed import Sandbox
 from ksflow.kernels.hardware import target
 from ksflow.records import Problem, Verdict

@@ -7,6 +7,7 @@ from structlog.testing import capture_logs
 
 from ksflow.kernels.source.tokens import estimate
 from ksflow.lm.program import Program
+from ksflow.lm.prompts import brief
 from ksflow.lm.prompts.brief import SLOW, STABLE, VOLATILE, Section, fill
 from ksflow.records import Experiment, Note
 from ksflow.stages.writer.rewrite import Rewrite, Write
@@ -16,17 +17,23 @@ _NOTES = tuple(Note(f"Note {number}", "A wave has 64 lanes. " * 20, ("isa.md",))
 
 
 def quarters(text: str) -> int:
-    """A token for four characters."""
     return -(-len(text) // 4)
 
 
+@pytest.fixture
+def a_token_for_four_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brief, "count", quarters)
+
+
+@pytest.mark.usefixtures("a_token_for_four_characters")
 def test_sections_are_whole_where_no_budget_is_set() -> None:
     sections = [Section("a", STABLE, "x" * 400, priority=3), Section("b", SLOW, lambda room: "y" * 4 * room, 50, 1)]
-    made = fill(sections, count=quarters)
+    made = fill(sections)
     assert made == {"a": "x" * 400, "b": "y" * 200}
     assert made.left_out == ()
 
 
+@pytest.mark.usefixtures("a_token_for_four_characters")
 def test_what_matters_most_is_filled_first_and_of_equals_what_changes_least() -> None:
     sections = [
         Section("task", STABLE, "t" * 40),
@@ -35,15 +42,16 @@ def test_what_matters_most_is_filled_first_and_of_equals_what_changes_least() ->
         Section("other", SLOW, "o" * 400, priority=2),
         Section("experiment", VOLATILE, "e" * 40),
     ]
-    made = fill(sections, 100, quarters)
+    made = fill(sections, 100)
     assert list(made) == [section.name for section in sections]
     assert [quarters(made[name]) for name in ("task", "analysis", "experiment", "notes")] == [10, 20, 10, 60]
     assert made["other"] == "(left out: its 100 tokens have no room here)"
     assert made.left_out == ("notes", "other")
 
 
+@pytest.mark.usefixtures("a_token_for_four_characters")
 def test_what_is_needed_is_there_whatever_the_budget() -> None:
-    made = fill([Section("task", STABLE, "t" * 400), Section("notes", STABLE, "n", priority=1)], 10, quarters)
+    made = fill([Section("task", STABLE, "t" * 400), Section("notes", STABLE, "n", priority=1)], 10)
     assert made["task"] == "t" * 400
     assert made.left_out == ("notes",)
 

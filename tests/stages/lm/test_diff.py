@@ -116,5 +116,5 @@ def test_the_dummys_mark_replaces_the_one_before(problem, population):
 
 
 def test_unknown_words_are_answered_with_the_valid_ones():
-    with pytest.raises(ConfigError, match=r"writer.style=patch is not one of: blocks, unified"):
+    with pytest.raises(ConfigError, match=r"writer.style=patch; valid: blocks, unified"):
         Diff(dummy(), style="patch")

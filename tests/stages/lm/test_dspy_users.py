@@ -74,7 +74,7 @@ def test_dspys_cache_stays_everybodys(provider, problem, population):
 @pytest.fixture
 def opened(provider, problem, population):
     stage = LlmSelector(provider.model())
-    case = Case(stage.question(problem, population), lambda answered, refused: (0.5, "half"))
+    case = Case(stage.question(problem, population), lambda answered: (0.5, "half"))
     return Course(stage.program, [[case] * 6, [case], []])
 
 

@@ -27,9 +27,6 @@ ENVELOPES = {
     "prose before": f"Here is the complete kernel, with MR = 12:\n\n```cpp\n{NEW}```",
     "prose around": f"It's done:\n\n~~~~c++\n{NEW}~~~~\n\nThat was it.",
     "a lone closing one": f"{NEW}```",
-    "code": f"<code>\n{NEW}</code>",
-    "pre and code": f'<pre><code class="cpp">{NEW}</code></pre>',
-    "escaped": "<code>" + NEW.replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;") + "</code>",
 }
 REFUSED = {
     "prose": ("I would first look at custom_kernel and its memory accesses.", "it is prose"),

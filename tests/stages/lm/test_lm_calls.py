@@ -1,9 +1,13 @@
 """What happens around a call: retries, the cache, the transcript, deadlines, keys and providers' errors."""
 
+import itertools
+import math
+import re
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 from dspy.clients.base_lm import GLOBAL_HISTORY
@@ -11,15 +15,32 @@ from dspy.clients.base_lm import GLOBAL_HISTORY
 from ksflow.errors import ConfigError, StageError
 from ksflow.lm import Model
 from ksflow.lm.answers import answer
-from ksflow.lm.engines import BAD, DummyEngine
+from ksflow.lm.sections import COMPLETED
 from ksflow.protocols import override_call
 from ksflow.stages.selector.llm import LlmSelector
 from ksflow.stages.writer.rewrite import Rewrite
+from lm.scripted import scripted
 from lm.server import Reply
 
+BAD: dict[str, Callable[[str], str]] = {
+    "empty": lambda text: "",
+    "prose": lambda text: "I would first look at the memory access pattern.",
+    "truncated": lambda text: text[: len(text) * 2 // 3],
+    "unmarked": lambda text: text.replace(COMPLETED, ""),
+    "talkative": lambda text: f"{text}\nLet me know how it goes!",
+    "python": lambda text: text.replace('"', "'"),
+    "nan": lambda text: re.sub(r"\[[\d., ]+\]", "[NaN, NaN]", text),
+    "extra": lambda text: text.replace('{"', '{"confidence": 1, "'),
+    "unknown": lambda text: text.replace("[[ ## base_id ## ]]\n", "[[ ## base_id ## ]]\n9"),
+    "unclosed": lambda text: text.replace("[[ ## code ## ]]\n", "[[ ## code ## ]]\n```cpp\n"),
+}
+"""Ways in which models spoil a good answer."""
 
-def dummy(bad: str = "", times: int | None = None) -> Model:
-    return Model("ksflow/dummy", engine=DummyEngine(bad, times), cache=False)
+
+def dummy(bad: str = "", times: float = math.inf) -> Model:
+    """A model whose first answers are spoiled in that way."""
+    calls = itertools.count()
+    return scripted(lambda text: BAD[bad](text) if bad and next(calls) < times else text)
 
 
 @pytest.mark.parametrize("temperature", [None, 0.0, 0.7])

@@ -10,8 +10,7 @@ import pytest
 from ksflow.errors import ConfigError
 from ksflow.lm.compiled import signature_hash
 from ksflow.stages.designer.llm import Design, LlmDesigner
-from ksflow.stages.digester.llm import Digest
-from ksflow.stages.digester.places import Places
+from ksflow.stages.digester.llm import Digest, Places
 from ksflow.stages.explainer.llm import Explain
 from ksflow.stages.prober.llm import Ask
 from ksflow.stages.selector.llm import LlmSelector, Select

@@ -30,13 +30,13 @@ def _examined(course, examples):
 
 
 def test_a_stage_says_what_it_would_ask_and_nobody_is_asked(problem, population, calls):
-    course = _course(lambda text: text, lambda made, refused: (1.0, ""), problem, population)
+    course = _course(lambda text: text, lambda made: (1.0, ""), problem, population)
     assert not calls
     assert "00002" in course.train[0].population
 
 
 def test_answers_are_read_by_the_stage_itself_and_kept(problem, population, calls):
-    course = _course(lambda text: text, lambda made, refused: (len(made.base.id) / 10, ""), problem, population)
+    course = _course(lambda text: text, lambda made: (len(made.base.id) / 10, ""), problem, population)
     assert _examined(course, course.train) == [0.5, 0.5]
     assert {call.stage for call in calls} == {"selector=llm"}
     assert len(calls) == 2
@@ -51,22 +51,19 @@ def test_answers_are_read_by_the_stage_itself_and_kept(problem, population, call
     ],
 )
 def test_a_bad_answer_is_graded_with_its_reason(change, reason, problem, population):
-    told = []
-
-    def grade(made, refused):
-        told.append((made, refused))
-        return 0.0, refused
-
-    course = _course(change, grade, problem, population)
-    assert _examined(course, course.held_out) == [0.0]
-    assert told[0][0] is None
-    assert reason in told[0][1]
+    course = _course(change, lambda made: (1.0, ""), problem, population)
+    with course.open():
+        (question,) = course.held_out
+        graded = course.metric(question, course.program(**question.inputs()), pred_name="predict")
+    assert graded.score == 0.0
+    assert graded.feedback.startswith("The answer was refused: ")
+    assert reason in graded.feedback
 
 
 @pytest.mark.parametrize("error", [BudgetError("usd=1 used up"), StageError("evaluator", "gone"), ConfigError("no")])
 @pytest.mark.parametrize("optimiser", ["gepa", "mipro", "bootstrap", "simba"])
 def test_what_cannot_be_measured_ends_every_optimiser(error, optimiser, problem, population, capsys):
-    def grade(made, refused):
+    def grade(made):
         raise error
 
     course = _course(lambda text: text, grade, problem, population)
@@ -77,7 +74,7 @@ def test_what_cannot_be_measured_ends_every_optimiser(error, optimiser, problem,
 
 
 def test_worked_examples_of_a_selector_are_whole(problem, population, tmp_path, capsys):
-    course = _course(lambda text: text, lambda made, refused: (0.9, ""), problem, population, 1)
+    course = _course(lambda text: text, lambda made: (0.9, ""), problem, population, 1)
     _compiled(course, "bootstrap", rollouts=4, start=0.5).save(tmp_path / "x.json")
     stage = LlmSelector(scripted(lambda text: text))
     stage.program.load(tmp_path / "x.json")
@@ -96,7 +93,7 @@ def test_an_unknown_prompt_names_both_places(tmp_path, monkeypatch):
 
 
 def test_a_course_is_what_dspys_own_tools_take(problem, population, calls):
-    course = _course(lambda text: text, lambda made, refused: (0.5, "half"), problem, population)
+    course = _course(lambda text: text, lambda made: (0.5, "half"), problem, population)
     with course.open():
         assert dspy.Evaluate(devset=course.held_out, metric=course.metric)(course.program).score == 50.0
         assert course.teacher("hello")
@@ -108,6 +105,6 @@ def test_a_budget_ends_a_plain_optimiser(problem, population):
     def refuse(question):
         raise BudgetError("usd=1 used up")
 
-    course = _course(lambda text: text, lambda made, refused: (0.5, "half"), problem, population)
+    course = _course(lambda text: text, lambda made: (0.5, "half"), problem, population)
     with override_call(meter=refuse), pytest.raises(BudgetError, match="usd=1 used up"), course.open() as course:
         dspy.BootstrapFewShot(metric=course.metric).compile(course.program, trainset=course.train)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from conftest import paired
@@ -14,11 +15,10 @@ from ksflow.stages.designer.random import RandomDesigner
 from ksflow.stages.selector.fastest import Fastest
 from ksflow.stages.selector.islands import Islands
 from ksflow.stages.selector.map_elites import MapElites
-from ksflow.stages.selector.random import RandomSelector
 from ksflow.stages.selector.tournament import Tournament
 
 PROBLEM = Problem("toy", "", "", "", "", "", ("cpp",), (), (), (), (), ())
-SELECTORS = [Fastest(), Tournament(seed=1), RandomSelector(seed=1), Islands(seed=1), MapElites(seed=1)]
+SELECTORS = [Fastest(), Tournament(seed=1), Tournament(size=1, seed=1), Islands(seed=1), MapElites(seed=1)]
 WIDE = "int {} = {};  // tune: " + " ".join(str(n) for n in range(20)) + "\n"
 
 
@@ -210,7 +210,7 @@ def test_what_the_source_shows_tells_kinds_apart() -> None:
     assert chosen == {"00001", "00002"}
 
 
-@pytest.mark.parametrize("make_selector", [Islands, MapElites, RandomSelector, Tournament])
+@pytest.mark.parametrize("make_selector", [Islands, MapElites, partial(Tournament, 1), Tournament])
 def test_what_is_used_up_is_no_base(make_selector: Callable[..., Selector]) -> None:
     used_up = [(small(value), 4.0 + value) for value in (1, 2, 3)]
     trials = population(*used_up, (wide(0), 5000))

@@ -7,19 +7,41 @@ declare their shape. NOT covered: kernels in host mode, inline assembly, times (
 the order of the waves does not show.
 """
 
+import re
+import tomllib
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
-from ksflow.evaluation.compilers.emulator import source
-from ksflow.evaluation.compilers.emulator.source import DEVICE_HEADERS
 from ksflow.kernels.hardware.cost_model import extents
-from ksflow.kernels.source.launches import CasePlan, parse, plan_cases
+from ksflow.kernels.source.launches import CasePlan, parse, plan_cases, with_constants
 from ksflow.records import Kernel, Problem, Scalar
 
-__all__ = ["DEVICE_HEADERS", "SELFTEST", "emulate_kernel"]
+DEVICE_HEADERS = Path(__file__).parent / "device"  # include path for compiling HIP without ROCm
 
-SELFTEST = Path(__file__).with_name("selftest")  # a test problem for other emulators of machine code
-
+_HOST_HEADERS = Path(__file__).parent / "host"
+_RUNTIME = "hip/hip_runtime.h"
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:<([^>\n]+)>|"([^"\n]+)").*$', re.MULTILINE)
+_FOREIGN = re.compile(r"hip|roc|amd|ck/|__clang")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_BUILTIN = re.compile(r"\b__builtin_amdgcn_\w+")
+_ASSEMBLY = re.compile(r"\b(?:__)?asm(?:__)?\b")
+_WAIT = re.compile(
+    r"""\b(?:__)?asm(?:__)?\s+(?:__)?volatile(?:__)?\s*\(\s*
+        "(?:s_waitcnt|s_nop|s_setprio)\b[^";\\]*"\s*(?::[^;]*)?\)\s*;""",
+    re.VERBOSE,
+)  # matches one instruction that only waits, and can be dropped
+_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
+_RULES = tomllib.loads(Path(__file__).with_name("rewrites.toml").read_text(encoding="utf-8"))
+_REWRITES = [(re.compile(pattern.replace("SIZED", _RULES["sized"])), new) for pattern, new in _RULES["rewrites"]]
+_NAMES = {
+    "": ("{}",),
+    "AXIS": ("workitem_id_{}", "workgroup_id_{}", "workgroup_size_{}", "grid_size_{}"),
+    "CONVERT": ("cvt_f32_{}", "cvt_pk_f32_{}", "cvt_pk_{}_f32"),
+    "MFMA": ("mfma_{}",),
+    "SCALED": ("mfma_scale_{}",),
+}  # macro of the headers -> names of the builtins that it defines
+_DEFINED = re.compile(rf"(?:^KSFLOW_({'|'.join(filter(None, _NAMES))})\(|\b__builtin_amdgcn_)(\w+)", re.MULTILINE)
 _FNUZ = ("gfx940", "gfx941", "gfx942")  # chips whose 8-bit floats are the fnuz ones
 _PLATFORM = ("__HIP__", "__HIPCC__", "__HIP_DEVICE_COMPILE__", "__HIP_PLATFORM_AMD__", "__AMDGCN__", "__GFX9__")
 
@@ -35,11 +57,11 @@ def emulate_kernel(problem: Problem, kernel: Kernel, march: str) -> Kernel:
     """
     if kernel.language != "hip" or not march.startswith("gfx"):
         raise ValueError(f"only HIP for gfx chips can be emulated, not {kernel.language} for {march}")
-    text = source.inline_includes(kernel)
+    text = _INCLUDE.sub(lambda found: kernel.files.get(found[2], found[0]), kernel.main)
     launch_plan = parse(text, kernel.language)
     if launch_plan is None:
         raise ValueError("a kernel that launches itself (no launch: line) cannot be emulated")
-    source.check(text)
+    _check(text)
     cases = {case.name: case.params for case in (*problem.tests, *problem.benchmarks)}
     variants, plans = plan_cases(launch_plan, cases, [arg.name for arg in problem.args])
     by_dims: _ByDims = {}
@@ -49,11 +71,12 @@ def emulate_kernel(problem: Problem, kernel: Kernel, march: str) -> Kernel:
             raise ValueError(f"case {case.name}: another with the same {', '.join(problem.dims)} has other launches")
     name = next(iter(kernel.files))
     parts = [
-        *source.includes(text),
+        # the C++ library's headers precede the namespaces and HIP's macros
+        *(found[0].strip() for found in _INCLUDE.finditer(text) if found[1] not in (None, _RUNTIME)),
         f"#define KSFLOW_FNUZ {int(march in _FNUZ)}",
         *(f"#define {macro} 1" for macro in (f"__{march}__", *_PLATFORM)),
-        source.headers(),
-        *(source.variant(text, values, index, name) for index, values in enumerate(variants)),
+        _headers(),
+        *(_variant(text, values, index, name) for index, values in enumerate(variants)),
         *_entry(problem, by_dims),
     ]
     return Kernel("cpp", {"emulated.cpp": "\n".join(parts) + "\n"}, kernel.report)
@@ -99,3 +122,41 @@ def _rooms(problem: Problem, params: Mapping[str, Scalar]) -> list[str]:
         rooms.append(f'ksflow::make_room("{arg.name}", {span} * sizeof *{arg.name})')
         first += len(sizes)
     return rooms
+
+
+def _check(source: str) -> None:
+    """Raise ValueError, which names a missing feature, if the emulator cannot run the source."""
+    code = _COMMENT.sub("", source)
+    lost = [name for name in _BUILTIN.findall(code) if name not in _builtins()]
+    if lost:
+        raise ValueError(f"the emulator lacks {lost[0]}")
+    if _ASSEMBLY.search(_WAIT.sub("", code)):
+        raise ValueError("the emulator lacks inline assembly")
+    for match in _INCLUDE.finditer(code):
+        name = match[1] or match[2]
+        if name != _RUNTIME and (_FOREIGN.match(name) or match[2]):
+            raise ValueError(f"the emulator lacks the header {name}")
+
+
+def _variant(source: str, values: dict[str, str], index: int, name: str) -> str:
+    """Return the source with these values in a namespace of its own; its macros are undefined at the end."""
+    text = _WAIT.sub("((void)0);", _INCLUDE.sub("", with_constants(source, values)))
+    for pattern, words in _REWRITES:
+        text = pattern.sub(words, text)
+    undefine = [f"#undef {macro}" for macro in dict.fromkeys(_MACRO.findall(text))]
+    opening = f'namespace variant_{index} {{ namespace {{\n#line 1 "{name}"'
+    return "\n".join([opening, text, "}}", *undefine])
+
+
+@cache
+def _headers(name: str = "hip_runtime.h") -> str:
+    """Return the emulator in one text, or one of its headers with its includes."""
+    folder = next(path for path in (_HOST_HEADERS, DEVICE_HEADERS) if (path / "hip" / name).is_file())
+    text = (folder / "hip" / name).read_text(encoding="utf-8").replace("#pragma once\n", "")
+    return _INCLUDE.sub(lambda match: _headers(match[2]) if match[2] else match[0], text)
+
+
+@cache
+def _builtins() -> frozenset[str]:
+    pairs = _DEFINED.findall(_headers())
+    return frozenset(f"__builtin_amdgcn_{form.format(name)}" for macro, name in pairs for form in _NAMES[macro])

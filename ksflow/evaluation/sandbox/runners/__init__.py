@@ -1,8 +1,7 @@
-"""Runs inside a sandbox and calls the candidate: one runner for each kind of kernel, and one for programs.
+"""Runs inside a sandbox and calls the candidate: one runner for each kind of kernel.
 
 `cpu` and `device` are the processes that answer the judge; the language selects the runner of the kernel: shared
 objects and launched device code (standard library only), Python (`torch_kernel`, `foreign` for other projects'
 signatures, with the arguments of `pytree` and the devices of `device_mapping`), Triton on a CPU (`interpreted`).
-`protocol` is their common interface. `program` runs a compiler or a vendor's tool. Only runners of kernels that need
-torch, numpy or triton import them.
+Only runners of kernels that need torch, numpy or triton import them.
 """

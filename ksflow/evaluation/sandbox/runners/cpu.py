@@ -17,9 +17,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
-
-from ksflow.evaluation.sandbox.runners.protocol import Call, Json, Runner, WrongResult
+from typing import Any, Protocol
 
 _OURS = (os.path.dirname(__file__), "<frozen ")
 """Where files begin whose frames are none of the kernel's."""
@@ -28,6 +26,19 @@ LARGEST_MESSAGE = 1 << 16
 NONCE = 8
 CASE, GO, DONE = b"ca", b"go", b"ok"
 _POPULATE = mmap.MAP_SHARED | mmap.MAP_POPULATE
+Call = Callable[[], None]
+Json = dict[str, Any]
+
+
+class WrongResult(Exception):
+    """The kernel returned a value that is not a result: wrong number, type or shape."""
+
+
+class Runner(Protocol):
+    """Calls kernels of one language."""
+
+    def stage(self, case: Json, inputs: Any, outputs: Any) -> list[Call]:
+        """Return one ready call per slot. The regions are `mmap`s, or addresses on a device."""
 
 
 def prepare(order: Json) -> None:
@@ -131,7 +142,7 @@ class Native:
         self._flat = (ctypes.c_int64 * max(len(strides), 1))(*strides)
         last = [*case["dims"], ctypes.addressof(self._flat), *[0] * self._extra]
         self.arguments = [[*pointers(case, bases, slot), *last] for slot in range(case["slots"])]
-        return [_bind(self.function, [*map(ctypes.c_int64, row)]) for row in self.arguments]
+        return [partial(self.function, *map(ctypes.c_int64, row)) for row in self.arguments]
 
 
 class NativeLoop:
@@ -160,10 +171,6 @@ class NativeLoop:
 def pointers(case: Json, bases: Sequence[int], slot: int) -> list[int]:
     """Return the addresses of a slot's tensors."""
     return [bases[piece["out"]] + slot * case["pitch"][piece["out"]] + piece["offset"] for piece in case["pieces"]]
-
-
-def _bind(function: Callable[..., None], arguments: list[Any]) -> Call:
-    return lambda: function(*arguments)
 
 
 def _explain(error: BaseException) -> str:

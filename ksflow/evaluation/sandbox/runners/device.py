@@ -3,10 +3,12 @@
 Inputs and outputs are device memory that the judge made for this sandbox alone. Every call has a number. The call waits
 on the default stream until the judge's word, in memory that both processes and the device share, reaches that number.
 Then come a small write of this process, during which the device fetches the commands of the call as without a wait; an
-event, the call, another event; and the same number as this sandbox's word. The judge writes the inputs of a call only
-after the word of the previous call. So host work is done before any inputs exist, the clocks measure the device's work
-only, and no call finds the inputs of another one.
-Messages are those of `cpu`, with GO + number + first call + slots, and QUEUED + number before DONE + number + times.
+event, the call, another event; in some calls a copy of some bytes of the outputs at a place that the judge draws; and
+the same number as this sandbox's word. The judge writes the inputs of a call only after the word of the previous call.
+So host work is done before any inputs exist, the clocks measure the device's work only, no call finds the inputs of
+another one, and outputs that are written after the stream has ended differ from that copy.
+Messages are those of `cpu`, with GO + number + first call + place + slots, and QUEUED + number before DONE + number +
+times.
 """
 
 import base64
@@ -20,28 +22,20 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ksflow.evaluation.sandbox.driver import TENSOR_MAP_BYTES, Driver, Pointer
-from ksflow.evaluation.sandbox.platforms import open_driver, torch_device
-from ksflow.evaluation.sandbox.runners.cpu import (
-    DONE,
-    GO,
-    LARGEST_MESSAGE,
-    NONCE,
-    Native,
-    log_by_line,
-    pointers,
-    report_end,
-)
-from ksflow.evaluation.sandbox.runners.protocol import Call, Json, Runner
+from ksflow.evaluation.sandbox.driver import TENSOR_MAP_BYTES, Driver, Pointer, open_driver, torch_device
+from ksflow.evaluation.sandbox.runners import cpu
+from ksflow.evaluation.sandbox.runners.cpu import DONE, GO, LARGEST_MESSAGE, NONCE, Call, Json, Native, Runner
 
 QUEUED = b"qu"
-FIRST = struct.Struct("=I")  # the number of an order's first call
+FIRST = struct.Struct("=Iq")  # the number of an order's first call, and the place of its sample in the outputs
+NO_SAMPLE = -1
 TIME = struct.Struct("=d")
 GATE_BYTES = 4096
 _SCRATCH_BYTES = 64
 _SIZES = {"int": 4, "arg": 8, "workspace": 8, "tensor_map": TENSOR_MAP_BYTES}
 """Bytes of a launch's arguments, if neither driver nor compiler reports the parameters' sizes."""
-FLAG = 64  # offset of the sandbox's word in the shared page; the judge's is at 0
+FLAG, SAMPLE, SAMPLE_BYTES = 64, 128, 64
+"""Offsets in the shared page of the sandbox's word (the judge's is at 0) and of the sample of the outputs."""
 
 
 def run(order: Json, fds: list[int]) -> None:
@@ -50,7 +44,7 @@ def run(order: Json, fds: list[int]) -> None:
     platform = order["device"]["platform"]
     if visible := order["device"]["visible"]:
         os.environ["CUDA_VISIBLE_DEVICES"] = visible
-    with report_end(socket_fd, log_fd) as judge:
+    with cpu.report_end(socket_fd, log_fd) as judge:
         if order["device"]["mode"].endswith("torch"):
             import torch
 
@@ -70,21 +64,26 @@ class Gate:
     def __init__(self, driver: Driver, fd: int) -> None:
         self.driver = driver
         self._page = mmap.mmap(fd, GATE_BYTES)
-        address = ctypes.addressof(ctypes.c_char.from_buffer(self._page))
-        self.word = driver.map_host(address, GATE_BYTES)
+        self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._page))
+        self.word = driver.map_host(self._address, GATE_BYTES)
         self._scratch = driver.allocate(_SCRATCH_BYTES)
         self._events: list[tuple[Any, Any]] = []
 
-    def queue(self, first: int, calls: Sequence[Call]) -> None:
-        """Queue calls on the stream, each between the judge's word and this process' word."""
+    def queue(self, first: int, calls: Sequence[tuple[Call, Pointer | None]]) -> None:
+        """Queue calls on the stream, each between the judge's word and this process' word.
+
+        calls: each with the place of the bytes of its outputs that are copied when it has ended, or None.
+        """
         while len(self._events) < len(calls):
             self._events.append((self.driver.event(), self.driver.event()))
-        for number, (call, (before, after)) in enumerate(zip(calls, self._events, strict=False), first):
+        for number, ((call, sample), (before, after)) in enumerate(zip(calls, self._events, strict=False), first):
             self.driver.wait(self.word, number)
             self.driver.clear(self._scratch, _SCRATCH_BYTES)  # meanwhile the device fetches the following commands
             self.driver.record(before)
             self.driver.submit(call)
             self.driver.record(after)
+            if sample is not None:
+                self.driver.copy_out(sample, self._address + SAMPLE, SAMPLE_BYTES)
             self.driver.write(self.word + FLAG, number)
 
     def times_us(self, count: int) -> list[float]:
@@ -95,17 +94,20 @@ class Gate:
 
 def _serve(judge: socket.socket, gate: Gate, runner: Runner, regions: tuple[Pointer, Pointer]) -> None:
     calls: list[Call] = []
+    pitch = 0
     while message := judge.recv(LARGEST_MESSAGE):
         word, nonce, body = message[:2], message[2 : 2 + NONCE], message[2 + NONCE :]
         answer = b""
         if word == GO:
             slots = body[FIRST.size :]
-            (first,) = FIRST.unpack_from(body)
-            gate.queue(first, [calls[slot] for slot in slots])
+            first, place = FIRST.unpack_from(body)
+            samples = [None if place == NO_SAMPLE else regions[1] + slot * pitch + place for slot in slots]
+            gate.queue(first, list(zip((calls[slot] for slot in slots), samples, strict=True)))
             judge.send(QUEUED + nonce)
             answer = b"".join(map(TIME.pack, gate.times_us(len(slots))))
         else:
-            calls = runner.stage(json.loads(body), *regions)
+            case = json.loads(body)
+            calls, pitch = runner.stage(case, *regions), case["pitch"][1]
             gate.driver.synchronize()
         judge.send(DONE + nonce + answer)
 
@@ -121,7 +123,7 @@ def _runner(order: Json, driver: Driver, artefact: list[int]) -> Runner:
             return Native(f"/proc/self/fd/{artefact[0]}", None)
     from ksflow.evaluation.sandbox.runners.torch_kernel import TorchRunner
 
-    log_by_line()
+    cpu.log_by_line()
     return TorchRunner(order["main"], torch_device(order["device"]["platform"]))
 
 
@@ -140,7 +142,7 @@ class Launcher:
         if case["name"] not in self._workspaces:
             self._workspaces[case["name"]] = [self.driver.allocate(size) for size in plan["workspaces"]]
         return [
-            self._call(plan, pointers(case, (inputs, outputs), slot), self._workspaces[case["name"]])
+            self._call(plan, cpu.pointers(case, (inputs, outputs), slot), self._workspaces[case["name"]])
             for slot in range(case["slots"])
         ]
 
@@ -160,7 +162,9 @@ class Launcher:
         return call
 
     def _launch(self, launch: Json, places: Mapping[str, list[Any]]) -> tuple[Any, ...]:
-        function = self.driver.function(self._module(launch["code"]), launch["kernel"], launch["shared"])
+        if (index := launch["code"]) not in self._modules:
+            self._modules[index] = self.driver.load(base64.b64decode(self.container["codes"][index]))
+        function = self.driver.function(self._modules[index], launch["kernel"], launch["shared"])
         values = [value if kind == "int" else places[kind][value] for kind, value in launch["args"]]
         sizes = self.driver.parameters(function) or launch["parameters"]
         sizes = sizes or [_SIZES[kind] for kind, _ in launch["args"]]
@@ -182,11 +186,6 @@ class Launcher:
         addresses = (ctypes.c_void_p * max(len(arguments), 1))(*map(ctypes.addressof, arguments))
         shape = [*launch["grid"], *launch["block"]]
         return function, shape, launch["shared"], addresses, launch["pdl"], arguments
-
-    def _module(self, index: int) -> ctypes.c_void_p:
-        if index not in self._modules:
-            self._modules[index] = self.driver.load(base64.b64decode(self.container["codes"][index]))
-        return self._modules[index]
 
 
 class Null:

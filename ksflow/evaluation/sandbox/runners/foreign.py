@@ -18,8 +18,8 @@ from typing import Any, cast
 import torch
 from torch.nn.parameter import is_lazy
 
+from ksflow.evaluation.sandbox.runners.cpu import Call, Json, WrongResult
 from ksflow.evaluation.sandbox.runners.device_mapping import cuda_means, seeded
-from ksflow.evaluation.sandbox.runners.protocol import Call, Json, WrongResult
 from ksflow.evaluation.sandbox.runners.pytree import build, flatten_result, ordered, unpack
 
 _SPREAD, _TINY = 0.1, 0.02  # a constant is drawn with a spread of a tenth, at least so much

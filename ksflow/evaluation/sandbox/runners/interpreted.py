@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ksflow.evaluation.sandbox.runners.protocol import Call
+from ksflow.evaluation.sandbox.runners.cpu import Call
 from ksflow.evaluation.sandbox.runners.torch_kernel import Tensors, TorchRunner, tensors
 from ksflow.kernels.source.launches import with_constants
 
@@ -79,20 +79,17 @@ def _round_like_devices() -> None:
     from triton.runtime import interpreter
 
     convert = interpreter._convert_float
-    eights = {tl.float8e4nv: torch.float8_e4m3fn, tl.float8e5: torch.float8_e5m2}
+    kinds = {tl.float8e4nv: torch.float8_e4m3fn, tl.float8e5: torch.float8_e5m2, tl.bfloat16: torch.bfloat16}
     to_zero = interpreter._ir.ROUNDING_MODE.RTZ
 
     def rounded(data: Any, source: Any, target: Any, mode: Any) -> Any:
-        if source == tl.float32 and target in eights and mode != to_zero:
-            kind = eights[target]
-            most = torch.finfo(kind).max  # devices saturate
-            exact = torch.from_numpy(np.array(data, dtype=np.float32)).clamp(-most, most)
-            return exact.to(kind).view(torch.uint8).numpy()
-        if source != tl.float32 or target != tl.bfloat16:
+        half = target == tl.bfloat16
+        if source != tl.float32 or target not in kinds or (mode == to_zero and not half):
             return convert(data, source, target, mode)
-        bits = np.ascontiguousarray(data, dtype=np.float32).view(np.uint32)
-        nearest = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
-        return np.where(np.isnan(data), 0x7FC0, nearest).astype(np.uint16)
+        exact = torch.from_numpy(np.array(data, dtype=np.float32))
+        most = torch.inf if half else torch.finfo(kinds[target]).max  # devices saturate 8-bit floats
+        bits = exact.clamp(-most, most).to(kinds[target]).view(torch.int16 if half else torch.uint8).numpy()
+        return bits.view(np.uint16) if half else bits
 
     interpreter._convert_float = rounded
 
@@ -171,9 +168,7 @@ def _refuse(what: str, *kinds: Any, half: Any = None) -> None:
 
 
 def _module(name: str, path: str, text: str) -> ModuleType:
-    """Return a module of the source with one set of values. Triton rereads the source, so each needs its own file
-    name."""
-    file = f"{path}, {name}"
+    file = f"{path}, {name}"  # Triton rereads the source
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     module = ModuleType(name)
     sys.modules[name] = module

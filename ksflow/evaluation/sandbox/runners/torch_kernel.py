@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from ksflow.evaluation.sandbox.runners.cpu import Call, Json, WrongResult
 from ksflow.evaluation.sandbox.runners.foreign import array_remedy, bound, missing_entry
-from ksflow.evaluation.sandbox.runners.protocol import Call, Json, WrongResult
 
 Tensors = tuple[torch.Tensor, ...]
 
@@ -26,7 +26,6 @@ class TorchRunner:
         sys.path.insert(0, os.getcwd())
         self._where = where
         self._module = load_module("ksflow_main", os.path.join(os.getcwd(), main))  # it may import a file kernel.py
-        self._function: Callable[[Tensors], object] | None = getattr(self._module, "custom_kernel", None)
 
     def stage(self, case: Json, inputs: mmap.mmap | int, outputs: mmap.mmap | int) -> list[Call]:
         """Return one ready call per slot."""
@@ -44,9 +43,10 @@ class TorchRunner:
     @property
     def function(self) -> Callable[[Tensors], object]:
         """The kernel's `custom_kernel`. Raises AttributeError if it has none."""
-        if self._function is None:
+        function: Callable[[Tensors], object] | None = getattr(self._module, "custom_kernel", None)
+        if function is None:
             raise missing_entry(self._module, "custom_kernel")
-        return self._function
+        return function
 
     def _call(self, data: Tensors, case: Json) -> Call:
         function, first = self.function, len(data) - case["returned"]

@@ -23,15 +23,14 @@ from evaluator.conftest import in_the_end
 from ksflow.errors import ConfigError
 from ksflow.evaluation.judge import statistics
 from ksflow.evaluation.judge.device import Device, DeviceStuck
-from ksflow.evaluation.judge.device_backend import DeviceTimedKernel, NullCalls, ranked_window
+from ksflow.evaluation.judge.device_backend import DeviceTimedKernel, ranked_window
 from ksflow.evaluation.judge.device_sandbox import DeviceCall, DeviceSandbox
 from ksflow.evaluation.judge.samples import Samples
 from ksflow.evaluation.processes import device_lock
 from ksflow.evaluation.profiling.inspector import Inspector
-from ksflow.evaluation.profiling.workload import WORKLOAD
+from ksflow.evaluation.profiling.tool_sandbox import WORKLOAD
 from ksflow.evaluation.sandbox import linux
-from ksflow.evaluation.sandbox.driver import DriverError
-from ksflow.evaluation.sandbox.platforms import open_driver
+from ksflow.evaluation.sandbox.driver import DriverError, open_driver
 from ksflow.records import Case, Evaluation, Kernel, Problem, Target, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 
@@ -233,7 +232,6 @@ INCORRECT = {
     "value": toy.python("return torch.add(data[0], data[1], alpha=1.001, out=data[2])"),
     "nothing": toy.python("return data[2]"),
     "inputs": kernel("data[0][0] += 1"),
-    "late": kernel("threading.Timer(0.004, data[2].add_, (1,)).start()"),
     "latest contents": toy.python(
         "out = last[-1] if last else data[0] + data[1]\nlast.append(data[0] + data[1])\nreturn out",
         "import torch\nlast = []",
@@ -246,6 +244,7 @@ INCORRECT = {
 
 
 EARLY = {
+    "changes its outputs later": kernel("threading.Timer(0.004, data[2].add_, (1,)).start()"),
     "word when queued": kernel(before=_EARLY + "driver.wait = lambda at, turn: (wait(at, turn), word(turn))"),
     "word when the gate opens": kernel(
         before=_EARLY + "driver.wait = lambda at, turn: (wait(at, turn), submit(lambda: word(turn)))"
@@ -257,6 +256,15 @@ EARLY = {
 def test_word_that_is_given_too_early_is_rejected(judge: Judge, cheat: Kernel) -> None:
     """For its outputs, or since its events then say more than the judge saw."""
     assert judge(cheat).verdict in (Verdict.INCORRECT, Verdict.CHEAT)
+
+
+def test_work_that_is_done_after_the_stream_has_ended_is_a_cheat(judge: Judge) -> None:
+    """Its outputs are right when the judge copies them."""
+    queued = (
+        "write = driver.write\ndriver.write = lambda *word: (submit(lambda: late.pop()()), write(*word))\nlate = []"
+    )
+    result = judge(toy.python(f"late.append(lambda: {ADD})\nreturn data[2]", BOX + queued))
+    assert (result.verdict, "after its stream had ended" in result.reason) == (Verdict.CHEAT, True), result.reason
 
 
 @pytest.mark.parametrize("cheat", INCORRECT.values(), ids=INCORRECT.keys())
@@ -404,11 +412,10 @@ def test_work_that_ends_late_in_some_calls_is_charged_to_all(late: int, believed
     overhead = [draw.gauss(300, 2) for _ in range(96)]
     brackets = [324 + draw.gauss(0, 2) + 300 * bool(late and n % late == 0) for n in range(96)]
     timed = object.__new__(DeviceTimedKernel)
-    timed.device_sandbox = types.SimpleNamespace(loaded="", trusted=False)  # type: ignore[assignment]
-    timed.nulls = {"": NullCalls(overhead, [10.0] * 96)}
+    timed.sandbox = types.SimpleNamespace(trusted=False)  # type: ignore[assignment]
     timed._calls = [DeviceCall(bracket, 10.0, 20.0, True) for bracket in brackets]
     timed.samples = Samples(us=[20.0] * 96, window=statistics.MIDDLE)
-    timed._conclude()
+    timed._conclude([DeviceCall(switching + 1, 10.0, 1.0, True) for switching in overhead])
     us = timed.samples.low_mean()
     assert (us < 25) if believed else (95 < us < 110), us
 

@@ -1,6 +1,6 @@
-"""`ksflow mcp install CLIENT`: adds the MCP server to the client's configuration, or removes it.
+"""What agents are given: `skill install AGENT` the skill, `mcp install CLIENT` the MCP server in its configuration.
 
-The file is edited as text, so that comments, layout and all other settings stay as they are.
+A configuration is edited as text, so that comments, layout and all other settings stay as they are.
 """
 
 import difflib
@@ -26,6 +26,9 @@ _CLIENTS = {
     "vscode": (".vscode/mcp.json", "servers"),
 }
 """Each client's file and the key of its servers, as the documentation of each says in November 2026."""
+_TEXTS = Path(__file__).with_name("assistant")
+_SKILLS = {"claude": ".claude/skills", "codex": ".agents/skills", "gemini": ".gemini/skills"}
+"""Where each agent looks for skills, below a project or the home folder, as its documentation says in November 2026."""
 _NAME = "ksflow"
 _STRING = r'"(?:\\.|[^"\\])*"'
 _TABLE = re.compile(
@@ -72,6 +75,30 @@ def install(words: list[str], overrides: list[str]) -> int:
         if mask is not None:
             os.umask(mask)
     report.say(console, f"written: {file}")
+    return 0
+
+
+def skill(words: list[str], overrides: list[str]) -> int:
+    """`skill install claude|codex|gemini [where=project|user]`: write the skill; 0, or ConfigError."""
+    if len(words) != 2 or words[0] != "install":
+        raise ConfigError(f"the command is: skill install {'|'.join(_SKILLS)} [where=project|user]")
+    options, rest = keys.own_options(overrides, "where")
+    where = options.get("where", "project")
+    if rest or where not in ("project", "user"):
+        raise ConfigError(f"{(rest or [f'where={where}'])[0]} is not known here; valid: where=project, where=user")
+    if words[1] not in _SKILLS:
+        raise ConfigError(f"no agent {words[1]!r}; {suggest(words[1], _SKILLS)}")
+    root = Path.home() if where == "user" else Path.cwd()
+    files = {root / _SKILLS[words[1]] / "ksflow" / "SKILL.md": "SKILL.md"}
+    if words[1] == "codex" and where == "project" and not (root / "AGENTS.md").exists():
+        files[root / "AGENTS.md"] = "AGENTS.md"
+    console = report.console()
+    for file, text in files.items():
+        with explain_write_errors(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            home.write(file, (_TEXTS / text).read_text(encoding="utf-8"))
+        report.say(console, f"written: {file}")
+    report.say(console, f"the server: ksflow mcp install {words[1]} problem=fp8_gemm")
     return 0
 
 

@@ -13,12 +13,13 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ksflow.cli.sources import TRIAL
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
 from ksflow.notes import knowledge
 from ksflow.records import Note, Problem, Seed, Status, Target, Trial
 
+TRIAL = re.compile(r"(?:(?P<problem>[^/\s]+)/(?P<run>[^/\s]+)/)?(?P<id>\d{5,})(?:@(?P<commit>[0-9a-f]{7,40}))?")
+"""How a source names a trial: its id in the note's own run, or the whole branch; with a commit or without."""
 _DIGITS = 10  # of a commit
 
 

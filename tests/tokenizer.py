@@ -1,4 +1,4 @@
-"""How many tokens a text is for a model: by its own tokenizer where that lies here, else by an estimate."""
+"""How many tokens a text is for a model, for tests: by its own tokenizer where that lies here, else by an estimate."""
 
 import hashlib
 import importlib.util
