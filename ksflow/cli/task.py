@@ -89,7 +89,7 @@ def resolve_names(verb: str, words: list[str], overrides: list[str], kernels: in
         return words, overrides
     (problem, run), several, words = choice
     with open_lineage(cfg, problem, run) as lineage:
-        typed = _problem_words(problem, lineage.made_with)
+        typed = recorded_problem(problem, lineage.made_with)
     if several > 1:
         name = f"{problem}/{run}, the newest of {several}"
         sys.stderr.write(f"run: {name} (another: python -m ksflow {verb} NAME; `runs` lists them)\n")
@@ -123,7 +123,7 @@ def _find(
     return (newest(runs), len(runs), words) if runs else None
 
 
-def _problem_words(problem: str, recorded: Mapping[str, Any]) -> list[str]:
+def recorded_problem(problem: str, recorded: Mapping[str, Any]) -> list[str]:
     """What a user would type to name the problem of a run that was made so."""
     typed = [str(word).lstrip("+") for word in recorded.get("arguments") or ()]
     words = [word for word in typed if word.partition("=")[0].partition(".")[0] == "problem" and "," not in word]

@@ -11,8 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from ksflow import report
-from ksflow.cli.named import recorded_problem
-from ksflow.cli.task import open_lineage
+from ksflow.cli.task import open_lineage, recorded_problem
 from ksflow.config import compose, keys
 from ksflow.errors import ConfigError, boolean, explain_write_errors, one_of
 from ksflow.home import plain_or_quoted, shipped_path

@@ -112,7 +112,7 @@ class Population:
         versus = best.evaluation.evidence.against if best and best.evaluation else ()
         names = dict.fromkeys((*(row.id for row in versus), *(trial.id for trial in self.ranked)))
         rows = {name: row for name in names if best and (row := self.side_by_side(best.id, name))}
-        apart = {id for id in rows if best and (r := self.scale.ratio(best.id, id)) and (r.faster or r.slower)}
+        apart = {id for id in rows if best and (r := self.scale.ratio(best.id, id)) and (r.ahead or r.slower)}
         tied = (id for id, row in rows.items() if row.moment and id not in apart and not (row.ahead or row.slower))
         return tuple(trial for id in tied if not _wrong(trial := self.by_id[id]))
 

@@ -83,7 +83,10 @@ class Emulated(Driver):
         self.submit(zero)
 
     def copy_out(self, pointer: Pointer, address: int, size: int) -> None:
-        self.submit(partial(ctypes.memmove, address, pointer, size))
+        def move() -> None:
+            ctypes.memmove(address, pointer, size)
+
+        self.submit(move)
 
     def synchronize(self) -> None:
         """Wait until the stream is empty. Raises the first exception of a call, after which no queued call was

@@ -114,7 +114,7 @@ class HeldOutSplit:
         """The run as far as a grade of this round may look: until the first round of a later part began."""
         rank = self._rank.get(snapshot.name, 0)
         first = next((other for other in history.rounds if self._rank.get(other.name, rank) > rank), None)
-        return history.truncate(first) if first else history
+        return replace(history, final=first.population) if first else history
 
 
 def split_rounds(snapshots: Iterable[RoundSnapshot], seed: int, what: str) -> HeldOutSplit:
