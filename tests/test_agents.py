@@ -339,7 +339,7 @@ def test_a_program_that_is_not_there_or_fails_is_said_in_one_line(tmp_path: Path
 
 
 def test_an_agent_that_is_not_installed_is_said_before_a_seed_is_judged(tmp_path: Path) -> None:
-    words = ("recipe=dry_run", "writer=agent", "agent=command", "agent.command=[no-such-agent]")
+    words = ("recipe=dry_run", "problem=fp8_gemm", "writer=agent", "agent=command", "agent.command=[no-such-agent]")
     done = ksflow(tmp_path, *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "ksflow: the agent's program no-such-agent is not on PATH: install it\n"

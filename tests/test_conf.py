@@ -84,7 +84,8 @@ def test_an_agents_keys_reach_the_stages_that_start_it() -> None:
     words = ["writer=agent", "designer=agent", "agent=claude", "agent.minutes=3", "agent.checks=1", "agent.box=false"]
     cfg = compose([*words, "agent.environment=[MY_KEY]", "writer.lm.checks=2"])
     engines = [build(cfg[stage].lm).engine for stage in ("writer", "designer")]
-    assert [(engine.minutes, engine.environment, engine.box) for engine in engines] == [(3, ("MY_KEY",), False)] * 2
+    held = [(engine.minutes, tuple(engine.environment), engine.box) for engine in engines]
+    assert held == [(3, ("MY_KEY",), False)] * 2
     assert [engine.checks for engine in engines] == [2, 1]
     own = compose(["writer=agent", "agent=command", "agent.command=[sh,-c,'true']"])
     assert build(own.writer.lm).engine.command == ["sh", "-c", "true"]

@@ -244,6 +244,12 @@ READS = """class Part(nn.Module):
         ("torch.where(x[0] > 9, x, self.w)", "nn.Parameter(torch.randn(8, 8))", (8, 8), 4 * 64),
         ("torch.stack([part.relu() for part in self.w(x).chunk(2, -1)])", "nn.Linear(8, 8)", (8, 8), 4 * 200),
         ("self.w(x).chunk(2, -1)[0]", "nn.Linear(8, 8)", (8, 8), 4 * 32),
+        (  # the formula has room for the largest tensors alone
+            "self.w(x)",
+            "nn.Sequential(*(nn.Linear(8 + n, 9 + n, bias=False) for n in range(30)))",
+            (1, 8),
+            4 * sum((8 + n) * (9 + n) for n in range(15, 30)),
+        ),
         ("torch.einsum('ij,kj->ik', x, x)", "None", (8, 8), 4 * 128),
         ("torch.einsum('ii->i', x)", "None", (8, 8), 4 * 8),
         ("F.scaled_dot_product_attention(x, self.w, self.w)", "nn.Parameter(torch.randn(1, 4, 8))", (1, 8, 8), 4 * 160),

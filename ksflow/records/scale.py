@@ -181,8 +181,9 @@ class Scale:
         evaluation, node = self._known.get(name), self._nodes.get(name)
         if evaluation is None or node is None or node.root != self._root:
             return evaluation.score_us if evaluation else None
-        confirmed_us, at = self._known[self._confirmed].score_us or 0.0, self._nodes[self._confirmed]
-        return confirmed_us * math.exp(at.log - node.log)
+        anchor, confirmed = self._nodes[self.anchor].log, self._nodes[self._confirmed].log
+        anchor_us = (self._known[self._confirmed].score_us or 0.0) * math.exp(confirmed - anchor)
+        return anchor_us / math.exp(node.log - anchor)
 
     def times_us(self, trial: str) -> dict[str, float]:
         """Return a trial's time on each case in µs, as of the same moment as `us`."""

@@ -115,10 +115,9 @@ def kernel_request(problem: Problem, kernel: Kernel, built: BuildResult, cores: 
 def check_solutions(
     problem: Problem, judge: Callable[[Kernel], Evaluation], gpu: bool
 ) -> tuple[tuple[str, bool, str], ...]:
-    """Return rows (name, ok, detail) for `problem.good` and `problem.bad`, the right and wrong solutions of a problem:
-    ok if the judge accepts the right and rejects the wrong ones. Solutions that cannot run here are ok, and marked
-    skipped.
-    """
+    """Return rows (name, ok, detail) for `problem.good` and `problem.bad`, the right and wrong solutions of a
+    problem: ok if the judge accepts the right and rejects the wrong ones, and for those that cannot run here
+    (skipped)."""
     rows = []
     for kind, seeds in (("good", problem.good), ("bad", problem.bad)):
         for seed in seeds:

@@ -91,13 +91,10 @@ class PairedComparison:
         return self.outcome
 
     def _run_replicate(self, stack: contextlib.ExitStack, own: Own, opener: Opener, replicate: Replicate) -> None:
-        """Run one replicate.
-
-        The kernels start one after another, each frozen before the next one starts, so that the first kernel cannot
-        disturb the others. The order changes with every replicate, so that a kernel cannot tell its place by how long
-        it is frozen; but if a sandbox cannot be limited to one process, all others start before the first kernel. Where
-        a start takes seconds, on a device, all start together.
-        """
+        """Run one replicate. The kernels start one after another, each frozen before the next one starts, so that
+        none disturbs the others; on a device, where a start takes seconds, all start together. The order changes
+        with every replicate, so that a kernel cannot tell its place by how long it is frozen; but if a sandbox
+        cannot be limited to one process, all others start before the first kernel."""
         buffers = self.pool.buffers(len(self.kernels))
         kernels: list[TimedKernel] = []
         benchmarks = [self.backend.benchmark(self.backend, case, kernels, replicate) for case in self.pool.benchmarks]

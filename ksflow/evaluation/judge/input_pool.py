@@ -44,12 +44,9 @@ class PoolLimits:
 
 
 class CasePool:
-    """One case: its layout, and the contents at hand.
-
-    For large outputs most contents are checked at a small secret sample of elements and one in eight at `tolerance.ALL`
-    elements, which is all of a smaller output; a kernel cannot tell which. All contents of a large case are checked at
-    so many elements, because it has few.
-    """
+    """One case: its layout, and the contents at hand. For large outputs most contents are checked at a small secret
+    sample of elements and one in eight at `tolerance.ALL` elements, which is all of a smaller output; a kernel
+    cannot tell which. A large case has few contents, all checked at so many elements."""
 
     def __init__(self, reference: Reference, case: dict[str, Any], memory: int, limits: PoolLimits) -> None:
         self.case = case

@@ -55,11 +55,9 @@ class _Measurement:
 
 
 def with_measured_rates(target: Target, again: bool = False) -> Target:
-    """Return a CPU target with the rates of its cores on this machine, measured once a week, or twice now if `again`.
-
-    The first measurement takes two or three seconds. The target is unchanged if nothing can be measured here (no
-    compiler, sandbox or probes).
-    """
+    """Return a CPU target with the rates of its cores on this machine, measured once a week, or twice now if
+    `again`, in two or three seconds. It is unchanged if nothing can be measured here (no compiler, sandbox or
+    probes)."""
     if target.kind != "cpu" or probes is None:
         return target
     file = home.cache("rates", f"{_machine(target)}.json")

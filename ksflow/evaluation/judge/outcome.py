@@ -91,11 +91,9 @@ class CaseResults:
         return next((f"{self.case['name']}: {doubt} {BUSY}" for doubt in doubts if doubt), "")
 
     def row(self, name: str) -> Json:
-        """Return the record of a kernel's time on this case, per call. The interval covers that of every replicate.
-
+        """Return the record of a kernel's time on this case, per call; the interval covers that of every replicate.
         A time below the floor is `impossible` if enough undisturbed batches are below it even with only the fastest
-        null batch subtracted. Otherwise the measurement is at fault, and the upper limit is recorded.
-        """
+        null batch subtracted. Otherwise the measurement is at fault, and the upper limit is recorded."""
         replicates = self.samples(name)
         samples = [us for each in replicates for us in each.us]
         intervals = [each.low_interval(seed) for seed, each in enumerate(replicates)]

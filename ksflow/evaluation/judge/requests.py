@@ -55,9 +55,7 @@ class CorePinning:
 
 class RequestHandler:
     """Handles requests: `prepare` makes contents, `evaluate` judges, `probe` checks whether a problem can be judged.
-
-    gpu: the platform of the GPU to judge on, as for `open_driver`; "" is the CPU. loop: as in `Host`.
-    """
+    gpu: the platform of the GPU to judge on, as for `open_driver`; "" is the CPU. loop: as in `Host`."""
 
     def __init__(
         self, light: socket.socket, heavy: socket.socket, spinner: IdleSpinner, gpu: str, loop: str, cores: CorePinning

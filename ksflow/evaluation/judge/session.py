@@ -166,12 +166,8 @@ class Judgement:
 
     def _claim(self, incumbent: str, first: Outcome) -> Outcome:
         """Decide whether the kernel is faster than the incumbent, in fresh processes, with the incumbent against
-        itself.
-
-        The first comparison only decides whether to repeat it. The repetition gives the ratio on record, whose interval
-        includes the control's (`RandomEffects.with_control`): faster means that all of it is above `RESOLVED`, and that
-        the mean over all calls is surely ahead, too. If memory is short, the candidate's copy is the control.
-        """
+        itself. The first comparison only decides whether to repeat it; the repetition gives the ratio on record,
+        whose interval includes the control's. If memory is short, the candidate's copy is the control."""
         seen = first.ratios[incumbent]
         claim: Json = {"id": incumbent, "faster": False, **seen}
         self.evidence["claim"] = claim

@@ -73,9 +73,7 @@ def export_forward(module: torch.nn.Module, calls: Sequence[ModuleCall]) -> Forw
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 warns of itself
-        functional = program.run_decompositions(
-            {}
-        )  # the graph in which writes are results, which the first need not be
+        functional = program.run_decompositions({})  # where writes are results, as they need not be in the first
     specs = functional.graph_signature.output_specs
     written = {spec.target for spec in specs if spec.kind is not OutputKind.USER_OUTPUT}
     places = functional.graph_signature.user_inputs
@@ -99,7 +97,10 @@ def export_forward(module: torch.nn.Module, calls: Sequence[ModuleCall]) -> Forw
             names[node] = next(inputs)
         elif spec.kind is InputKind.CONSTANT_TENSOR:
             names[node] = node
-            constants.append(_constant(node, str(spec.target), program.constants[str(spec.target)]))
+            tensor = program.constants[str(spec.target)]
+            if tensor.numel() > _INLINE:
+                raise ValueError(f"has a tensor {spec.target} that is neither a parameter nor a buffer")
+            constants.append(f"{node} = torch.tensor({tensor.tolist()}, dtype={tensor.dtype}, device=device)")
         elif node in held:
             names[node] = held[node]
     read = {names[node] for node in _read(functional.graph) if node in names}
@@ -129,12 +130,6 @@ def _imports(graph: torch.fx.Graph) -> list[str]:
             modules.add(defined._init_fn.__module__ if defined else node.target.namespace)
     installed = {name for name in modules if PathFinder.find_spec(name.partition(".")[0], folders)}
     return sorted(installed & {*sys.modules})
-
-
-def _constant(name: str, target: str, tensor: torch.Tensor) -> str:
-    if tensor.numel() > _INLINE:
-        raise ValueError(f"has a tensor {target} that is neither a parameter nor a buffer")
-    return f"{name} = torch.tensor({tensor.tolist()}, dtype={tensor.dtype}, device=device)"
 
 
 def _lines(graph: torch.fx.Graph, names: dict[str, str], changed: Sequence[str]) -> list[str]:

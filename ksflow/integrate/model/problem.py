@@ -7,6 +7,7 @@ that (class, names in the model, arguments that are no tensors) is in `region.js
 
 import inspect
 import json
+import math
 import os
 import re
 import tempfile
@@ -32,6 +33,7 @@ from ksflow.integrate.model.calls import Meta, ModuleCall, call_again, meta, rec
 from ksflow.integrate.model.graph import Forward, export_forward
 from ksflow.integrate.model.profile import PRECISIONS, Region
 from ksflow.integrate.model.user_file import UserModel
+from ksflow.kernels.source.expressions import LONGEST
 from ksflow.records import C_TYPES, Json
 
 _CONTENTS_OF = 4
@@ -301,9 +303,14 @@ class Folder:
         bytes_ = Counter[str]()
         for kind, shape in [*moved, *((kind, shape) for _, kind, shape in tensors[self._count :])]:
             bytes_["*".join(sorted(size for size in shape if size != "1"))] += getattr(torch, kind).itemsize
-        traffic = " + ".join(f"{size}*{product}" if product else str(size) for product, size in bytes_.items())
+        terms = {product: f"{size}*{product}" if product else str(size) for product, size in bytes_.items()}
+        sizes = {name: several[0] for several, name in self._dims.items()}
+        while len(" + ".join(terms.values())) > LONGEST:  # less than the least traffic is a bound, too
+            del terms[
+                min(terms, key=lambda term: bytes_[term] * math.prod(sizes[one] for one in term.split("*") if one))
+            ]
         kind = next((PRECISIONS[kind] for kind in self._kinds if kind in PRECISIONS), "")
-        return {**({"dtype": kind} if kind else {}), "bytes": traffic}
+        return {**({"dtype": kind} if kind else {}), "bytes": " + ".join(terms.values())}
 
     def _statement(self) -> str:
         modules = self._region.modules

@@ -133,10 +133,7 @@ def profile(user: UserModel, mode: str, step: Callable[[str], None]) -> Profile:
             message = one_line(f"{type(caught[0]).__name__}: {caught[0]}", 300)
             raise ConfigError(f"{user.file}: {message}{error_location(caught[0])}") from caught[0]
         counted = FlopCounterMode(display=False)
-        with (
-            catch_foreign() as uncounted,
-            counted,
-        ):  # it does not know every operation, such as attention of grouped queries
+        with catch_foreign() as uncounted, counted:  # some operations, such as grouped attention, are unknown to it
             for args, named in user.inputs:
                 user.model(*args, **named)
         flops = {name.partition(".")[2]: sum(ops.values()) for name, ops in counted.get_flop_counts().items()}

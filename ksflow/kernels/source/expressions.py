@@ -17,7 +17,7 @@ from ksflow.records import Scalar
 Number = int | float
 
 LARGEST = 1 << 63  # limit of sizes and arguments
-_LONGEST = 500
+LONGEST = 500
 _LARGEST_POWER = 64
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
@@ -80,8 +80,8 @@ def size(expression: str, known: Mapping[str, Number], least: int, most: int) ->
 
 @lru_cache(4096)
 def _parsed(expression: str) -> ast.expr:
-    if len(expression) > _LONGEST:
-        raise ValueError(f"is longer than {_LONGEST} characters")
+    if len(expression) > LONGEST:
+        raise ValueError(f"is longer than {LONGEST} characters")
     try:
         body = ast.parse(expression, mode="eval").body
     except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
