@@ -126,10 +126,10 @@ class _Supervisor:
                 seccomp.answer(self.listener, allowed=not self.locked)
             elif self.listener in ready:  # no process can ask any more
                 self.poller.unregister(self.listener)
-            if self.judge.fileno() in ready and not self._obey():
-                return
             if self.status.fileno() in ready and not self._pass_on():
                 self.poller.unregister(self.status)
+            if self.judge.fileno() in ready and not self._obey():  # last: it may read what is ready of the status
+                return
             if pause and (cause := self._excess()):
                 pause = None
                 self.judge.send(cause)

@@ -20,7 +20,7 @@ from ksflow.evaluation.compilers import sanitized
 from ksflow.evaluation.judge.buffers import Buffers, BufferSizes
 from ksflow.evaluation.judge.failure import Failure
 from ksflow.evaluation.judge.sandboxed import Sandbox, SandboxSpec
-from ksflow.evaluation.sandbox import linux
+from ksflow.evaluation.sandbox import linux, supervisor
 from ksflow.kernels.hardware import target
 from ksflow.records import Problem, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
@@ -194,3 +194,24 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
     except OSError:
         return False
+
+
+def test_a_supervisor_ends_with_its_judge_whatever_came_before() -> None:
+    """An order of the judge that arrives together with a message of the sandbox, which the order reads first."""
+    (judge, ours), (status, init) = (socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2))
+    with ours, judge, status, init, subprocess.Popen(["sleep", "100"]) as candidate:
+        order = {"memory_mb": 64, "level": "full", "folder": ""}
+        watching = supervisor._Supervisor(order, judge, status, candidate.pid, None)
+        watching.candidate = candidate.pid
+        init.send(b"stopped 19")
+        ours.send(b"lock")
+        running = threading.Thread(target=watching.run, daemon=True)
+        running.start()
+        while not ours.recv(1024).startswith(b"locked"):
+            pass
+        ours.shutdown(socket.SHUT_RDWR)
+        running.join(10)
+        ended = not running.is_alive()
+        init.send(b"stopped 19")  # else a supervisor that waits for a message keeps the test
+        candidate.kill()
+    assert ended
