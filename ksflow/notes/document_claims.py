@@ -35,7 +35,7 @@ class Grounds:
     def trial(self, source: str) -> str:
         """Return the id of the trial that a source names, or ""."""
         match = _TRIAL.fullmatch(source)
-        return match[1] if match and match[1] in self.population.by_id else ""
+        return match[1] if match and any(trial.id == match[1] for trial in self.population.trials) else ""
 
 
 def validate_note(note: Note, ground: Grounds) -> Note:

@@ -217,7 +217,7 @@ def _overhead_us(candidate: Candidate, facts: Json) -> float | None:
     with tempfile.TemporaryDirectory(prefix="ksflow-") as folder:
         command = [sys.executable, "-c", text + TEXTS["PATCH_TIMED"].format(**words)]
         environment = {**os.environ, "XDG_CACHE_HOME": folder}
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, encoding="utf-8", check=False)
     return None if done.returncode or not done.stdout else json.loads(done.stdout)
 
 
