@@ -291,7 +291,7 @@ def test_the_model_path_runs_without_a_model_and_keeps_its_calls(tmp_path: Path)
         check=True,
     ).stdout
     for stage in ("selector=llm", "designer=llm", "writer=rewrite"):
-        assert stage in log
+        assert stage in log, f"{log}\n{done.stdout}\n{done.stderr}"
 
 
 @pytest.mark.slow

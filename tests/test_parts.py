@@ -34,7 +34,7 @@ GROUPS = ("problem", "target", "evaluator", "tracker", "selector", "designer", "
 OTHERS = ("lineage", "knowledge", "loop")
 STAGES = {"tracker", "selector", "designer", "writer", "digester"}
 LEFT = """
-import json, os, signal, subprocess, sys, threading
+import json, os, signal, subprocess, sys, threading, time
 from pathlib import Path
 import ksflow
 from ksflow.cli.verbs import COMMANDS
@@ -72,8 +72,13 @@ for bad in sys.argv[2:]:
         said[bad] = "no error"
     except KsflowError as error:
         said[bad] = str(error)
-    after = left()
-    changed = {name: (before[name], after[name]) for name in before if before[name] != after[name]}
+    waited = time.monotonic() + 30
+    while True:  # a thread that was told to end does so a little later
+        after = left()
+        changed = {name: (before[name], after[name]) for name in before if before[name] != after[name]}
+        if "threads" not in changed or time.monotonic() > waited:
+            break
+        time.sleep(0.01)
     if "run=begun" in bad:  # its session and its seeds are on record
         del changed["refs"]
     said[bad] += f" left: {changed}" if changed else ""

@@ -140,16 +140,10 @@ def assemble(
         for index, (case, row) in enumerate(zip(described.cases, rows, strict=True))
         if row["bytes"] <= _EMULATED_BYTES and any(case["params"] == whole["params"] for whole in chosen.cases)
     ]
-    inferred = list(parsed.origin.get("inferred", ()))
-    if chosen.cap is not None and params != [dict(whole) for whole, _ in parsed.benchmarks]:
-        inferred.append(f"{CUT} {chosen.cap}, batches to a sixteenth of it; problem.cap=null takes them as they are")
-        if chosen.merged:
-            alike = "sizes that differ are the same here, so that a kernel which takes one for the other is not noticed"
-            inferred.append(f"{alike}: {'; '.join(chosen.merged)}")
     args = _args(parsed.arg_names, first, shown=not absent)
-    if same := [arg.name for arg, tensor in zip(args, first, strict=True) if tensor["same"]]:
-        inferred.append(f"each of {', '.join(same)} is filled with one value for every seed: a kernel need not read it")
-    origin = {**parsed.origin, "inferred": inferred, "cap": chosen.cap}
+    same = [arg.name for arg, tensor in zip(args, first, strict=True) if tensor["same"]]
+    cut = params != [dict(whole) for whole, _ in parsed.benchmarks]
+    origin = {**parsed.origin, "inferred": _inferred(parsed, chosen, cut, same), "cap": chosen.cap}
     if narrowed := next((row["narrowed"] for row in rows if row["narrowed"]), ""):
         known = f"the reference answers in float64 and computes in {narrowed}: it knows no more digits than that"
         origin["narrowed"] = known
@@ -173,6 +167,19 @@ def assemble(
         digest=digest(json.dumps(identity, default=str)),
         origin=origin,
     )
+
+
+def _inferred(parsed: ParsedProblem, chosen: CaseSet, cut: bool, same: list[str]) -> list[str]:
+    """Return what was inferred and is not upstream's. same: the arguments that every seed fills with one value."""
+    inferred = list(parsed.origin.get("inferred", ()))
+    if chosen.cap is not None and cut:
+        inferred.append(f"{CUT} {chosen.cap}, batches to a sixteenth of it; problem.cap=null takes them as they are")
+        if chosen.merged:
+            alike = "sizes that differ are the same here, so that a kernel which takes one for the other is not noticed"
+            inferred.append(f"{alike}: {'; '.join(chosen.merged)}")
+    if same:
+        inferred.append(f"each of {', '.join(same)} is filled with one value for every seed: a kernel need not read it")
+    return inferred
 
 
 def _largest_fitting(

@@ -364,7 +364,8 @@ def generate(order: Json) -> tuple[str, str]:
     texts: list[str] = []
     with torch.no_grad(), catch_foreign() as caught:
         every = [_several(module.generate_input(**case)) for case in order["cases"]]
-        order = order | {"plain": [all(one.is_contiguous() for one in several) for several in zip(*every, strict=True)]}
+        plain = [all(torch.as_tensor(one).is_contiguous() for one in several) for several in zip(*every, strict=True)]
+        order = order | {"plain": plain}
         data = [each[:count] for each in every]
         forward = getattr(module, "forward", None) or (
             lambda *given: module.ref_kernel(given if count > 1 else given[0])
@@ -388,7 +389,7 @@ def _text(forward: Callable[..., Any], order: Json, shapes: list[Any], at: int, 
         several = [each[index] for each in shapes]
         shape = [Size.of(several[at][axis], _named(axis, several, order)) for axis in range(len(several[at]))]
         steps = [f"strides[{first + axis}]" for axis in range(len(shape))]
-        if order["plain"][index]:
+        if True in order["plain"][index : index + 1]:  # unknown of an output that the reference makes
             steps = [_product(shape[axis + 1 :]) for axis in range(len(shape))]
         arrays.append(_argument(nest, name, shape, steps))
         first += len(shape)

@@ -60,18 +60,9 @@ def write_hub(  # noqa: PLR0913 - what is written, and what is said of it
     assert kernel is not None
     assert evaluation is not None
     shutil.rmtree(folder, ignore_errors=True)  # of the winner before
-    fault, text = "", ""
-    for module in modules:
-        text = module.read_text(encoding="utf-8")
-        sized = "_ROWS = {" in text  # it takes the judged sizes alone
-        outcome = evaluate.measure(
-            handover_problem(problem, () if sized else problem.heldout), Kernel("python", {"kernel.py": text}, "")
-        )
-        fault = "" if outcome is None or outcome.verdict in (Verdict.UNTIMED, Verdict.HARNESS) else outcome.reason
-        if not fault:
-            break
-    if fault or not text:
-        return f"no repository for Hugging Face's kernels: {fault or 'there is no module'}"
+    text, fault = _right_module(problem, modules, evaluate)
+    if fault:
+        return f"no repository for Hugging Face's kernels: {fault}"
     backend = "cpu" if target.kind == "cpu" else "rocm" if target.march.startswith("gfx") else "cuda"
     name = re.sub(r"[^a-z0-9]+", "-", f"{problem.name} {problem.variant}".lower()).strip("-")
     name = name if re.fullmatch(r"[a-z].*[a-z0-9]", name) else f"kernel-{name}"
@@ -104,7 +95,7 @@ def write_hub(  # noqa: PLR0913 - what is written, and what is said of it
         title=problem.title,
         backend=backend,
         data=", ".join(arg.name for arg in problem.args),
-        sizes="It takes the sizes, strides and types below and no others. " if sized else "",
+        sizes="It takes the sizes, strides and types below and no others. " if _is_sized(text) else "",
         needs=f"It is compiled when it is first called, which needs {compiler}." if compiler else "",
         measured=f"{claim} on {target.chip} ({target.march}), {standing.date}, by {evaluation.judge or 'no judge'}.",
         held_out=f" It is {standing.held_out}." if standing.held_out else "",
@@ -114,6 +105,24 @@ def write_hub(  # noqa: PLR0913 - what is written, and what is said of it
     )
     home.write(folder / "README.md", card)
     return f'{folder}: kernels.get_local_kernel(Path("{folder}"), backend="{backend}")'
+
+
+def _right_module(problem: Problem, modules: Iterable[Path], evaluate: Evaluator) -> tuple[str, str]:
+    """Return the text of the first module that the judge finds right or cannot try, and why there is none."""
+    fault = "there is no module"
+    for module in modules:
+        text = module.read_text(encoding="utf-8")
+        shapes = () if _is_sized(text) else problem.heldout
+        outcome = evaluate.measure(handover_problem(problem, shapes), Kernel("python", {"kernel.py": text}, ""))
+        if outcome is None or outcome.verdict in (Verdict.UNTIMED, Verdict.HARNESS):
+            return text, ""
+        fault = outcome.reason
+    return "", fault
+
+
+def _is_sized(module: str) -> bool:
+    """Whether a module takes the judged sizes alone."""
+    return "_ROWS = {" in module
 
 
 def _archs(language: str, target: Target) -> dict[str, list[str]]:
