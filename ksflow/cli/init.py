@@ -31,6 +31,7 @@ import doctest
 import importlib
 import inspect
 import sys
+import time
 
 sys.path.insert(0, sys.argv[1])
 module = importlib.import_module(sys.argv[2])
@@ -50,7 +51,11 @@ if hasattr(module, "CASES"):
             takes.bind(*given, **named)
         except TypeError as error:
             sys.exit(f"Error: CASES[{place}] of {sys.argv[2]}.py does not fit {sys.argv[3]}{takes}: {error}")
-        function(*given, **named)
+        begun = time.perf_counter()
+        for _ in range(5):  # the first call is a cold one
+            function(*given, **named)
+            if time.perf_counter() - begun > 1:
+                break
 elif examples:
     names = dict(vars(module))
     for example in examples:
@@ -156,7 +161,7 @@ def write_start(folder: Path, typed: str = "") -> tuple[Path, str, str]:
         command = f"problem={typed} loop.evaluations=6"
     else:
         file, role = folder / "kernel.cpp", f"to be filled in: compiled, and wrong until then ({why})"
-        command = f"evaluate {file} problem={typed}"
+        command = f"problem={typed} seed_kernels={file} loop.evaluations=6"
     file.parent.mkdir(parents=True, exist_ok=True)
     write(file, kernel or _STUB.format(why=why, signature=problem.signature))
     return file, role, command

@@ -134,8 +134,8 @@ def _row(cfg: Any, problem: str, run: str) -> tuple[int, dict[str, str]]:
         "trials": str(sum(trial.origin is not Origin.SEED for trial in everything)),
         "best µs": format_us(population.time_us(best) or 0.0) if best else "-",
         "winner": ", ".join(t.id for t in (best, *population.ties)) + (" (a tie)" if population.ties else "")
-        if best
-        else "",
+        if best and not (claimed and claimed.over is best)
+        else "none",
         "held out": f"right on {len(held.right)} of {len(held.right) + len(held.wrong)}" if held else "",
         "beside": claimed.claim if claimed and claimed.row else "",
         "cost": total.dollars(),

@@ -48,6 +48,8 @@ def suite(words: list[str], overrides: list[str]) -> int:
     """Run the members that are not finished, end with a table; 1 where one failed."""
     if words:
         raise ConfigError(f"suite takes key=value arguments, not {words[0]!r}")
+    if not overrides:
+        raise ConfigError("suite needs members: suite=NAME, or problem=softmax,fp8_gemm (`ksflow suite --help`)")
     directory, typed = compose.config_dir([word for word in overrides if word not in FLAGS])
     compose.no_flags(typed)
     parts = [f"--config-dir={directory}"] if directory else []

@@ -100,7 +100,8 @@ class Nest:
         """An array in memory of its own; value: the lines that compute `v`, its element at an index."""
         self.count += 1
         name, total = f"t{self.count}", " * ".join([size.text for size in shape] or ["1"])
-        self.lines.append(f"std::vector<double> {name}({total});")
+        made = f"static thread_local std::vector<double> {name};"  # memory that a call gives back is faulted in again
+        self.lines += [made, f"if ((int64_t){name}.size() < {total}) {name}.resize({total});"]
 
         def place(index: Sequence[str]) -> str:
             return f"{name}[{_offset(index, [_product(shape[axis + 1 :]) for axis in range(len(shape))])}]"

@@ -269,7 +269,7 @@ function cards(run) {
   const judged = experiments(run), right = judged.filter(row => row.verdict === "accept").length, worked = most(run.trials.map(row => row.minutes ?? 0));
   const winner = run.trials.find(row => row.id === run.winner), seeds = run.trials.filter(row => row.origin === "seed").length, repeats = run.trials.length - judged.length - seeds;
   return [
-    ...(winner ? [card(`${figure(winner.us)} µs`, run.claim ? "the winner's score" : "the fastest ranked kernel")] : []),
+    ...(winner ? [card(`${figure(winner.us)} µs`, run.claim ? "the winner's score" : "the kernel to beat")] : []),
     ...run.over.map(one => card(times(one.speedup), `over ${one.name}`, `${times(one.low)} to ${times(one.high)}${one.ranked ? "" : ", not ranked"}`)),
     ...(run.trust.roofline ? [card(percent(100 * run.trust.roofline).slice(1), "of the roofline")] : []),
     card(figure(judged.length) || "0", "experiments", `${right} accepted, after ${seeds} seed${seeds === 1 ? "" : "s"}${repeats ? `; ${repeats} repeat${repeats === 1 ? "" : "s"} answered from the record` : ""}`),
@@ -382,7 +382,7 @@ function page() {
   if (at("all").open) listing();
   at("story").replaceChildren(...story(run));
   at("limits").replaceChildren(...limits(run));
-  at("came").textContent = run.claim ? "How the winner came about" : "The fastest ranked kernel";
+  at("came").textContent = run.claim ? "How the winner came about" : "The kernel to beat";
   at("foretold").hidden = !run.calibration.length;
   scatter(run);
   const verdict = at("verdicts").value;
