@@ -110,7 +110,8 @@ def many(count):
 
 
 def threads():
-    work = [threading.Thread(target=lambda: [tree(3, np.ones(9)) for _ in range(5)]) for _ in range(3)]
+    gate = threading.Barrier(3)  # all are there before one ends: the number of a thread that has ended is given again
+    work = [threading.Thread(target=lambda: [gate.wait(), *(tree(3, np.ones(9)) for _ in range(5))]) for _ in range(3)]
     for one in work:
         one.start()
     for one in work:

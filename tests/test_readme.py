@@ -144,7 +144,7 @@ _LINES = {
     "make demo": Expected(r"\.ci/install \.venv\n.*-m ksflow problem=fp8_gemm"),
     "make test": Expected("-m pytest"),
     "pip install ksflow-*.whl && ksflow demo": Expected(_ENDS, more=_CUT),
-    "ksflow --help": Expected("a kernel scientist you configure"),
+    "ksflow --help": Expected("searches for a faster version of a compute kernel"),
     "python -m ksflow problem=softmax": Expected(_ENDS, more=_CUT),
     "python -m ksflow problem=my_folder": Expected(_ENDS, more=_CUT),
     "python -m ksflow problem=my_filter": Expected(_ENDS, more=_CUT),
