@@ -366,6 +366,7 @@ def generate(order: Json) -> tuple[str, str]:
     with torch.no_grad(), catch_foreign() as caught:
         every = [_several(module.generate_input(**case)) for case in order["cases"]]
         plain = [all(torch.as_tensor(one).is_contiguous() for one in several) for several in zip(*every, strict=True)]
+        plain += [False] * (len(order["args"]) - len(plain))  # unknown of an output that the reference makes
         order = order | {"plain": plain}
         data = [each[:count] for each in every]
         forward = getattr(module, "forward", None) or (
@@ -390,7 +391,7 @@ def _text(forward: Callable[..., Any], order: Json, shapes: list[Any], at: int, 
         several = [each[index] for each in shapes]
         shape = [Size.of(several[at][axis], _named(axis, several, order)) for axis in range(len(several[at]))]
         steps = [f"strides[{first + axis}]" for axis in range(len(shape))]
-        if True in order["plain"][index : index + 1]:  # unknown of an output that the reference makes
+        if order["plain"][index]:
             steps = [_product(shape[axis + 1 :]) for axis in range(len(shape))]
         arrays.append(_argument(nest, name, shape, steps))
         first += len(shape)
