@@ -22,6 +22,7 @@ from ksflow.report.words import format_us, grid
 
 _DISPENSABLE = ("cost", "held out", "winner", "trials", "beside", "touched")
 """Columns that a narrow window does without, the first of them first."""
+_FOLDED = ("run", "winner", "beside")
 _WORDS = ("run", "winner", "held out", "beside", "touched", "state")
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 
@@ -51,7 +52,7 @@ def runs(words: list[str], overrides: list[str]) -> int:
         table.writerows(rows)
         return 0
     console = report.console()
-    console.print(grid(console, rows, _WORDS, ("run",), _DISPENSABLE, 12))
+    console.print(grid(console, rows, _WORDS, _FOLDED, _DISPENSABLE, 12, "format=csv"))
     shows = f"python -m ksflow lineage {rows[0]['run']} (or report, watch, verify ... ID) shows one"
     report.say(console, f"{shows}; a run goes on with the command that it was begun with")
     return 0

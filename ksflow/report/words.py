@@ -149,12 +149,14 @@ def grid(
     folded: Container[str] = (),
     dispensable: Iterable[str] = (),
     least: int | None = None,
+    shown_by: str = "a wider window",
     **looks: Any,
 ) -> Table:
     """Return a table of rows by column name, without empty columns.
 
     left: columns of words, not of figures. folded: columns whose cells may be wrapped, at least `least` wide.
-    dispensable: columns to drop in a narrow window, in this order. looks: title and caption.
+    dispensable: columns to drop in a narrow window, in this order; the caption names those dropped, and `shown_by`.
+    looks: title and caption.
     """
 
     def filled() -> Table:
@@ -168,11 +170,15 @@ def grid(
         return table
 
     names = [name for name in dict.fromkeys(chain(*rows)) if any(row.get(name) for row in rows)]
-    table = filled()
+    table, dropped = filled(), list[str]()
     for name in dispensable:
         if name in names and not fits_window(console, table):
             names.remove(name)
+            dropped.append(name)
             table = filled()
+    if dropped:
+        missing = f"not in this window: {', '.join(dropped[::-1])} ({shown_by} shows them)"
+        table.caption = f"{table.caption} {missing}" if table.caption else missing
     return table
 
 

@@ -190,7 +190,10 @@ class Reading:
     def doubt(self) -> str:
         """Return why the two kernels cannot be ranked, or ""."""
         effect, mean = self.effect, self.mean
-        seen = ", ".join(f"x{math.exp(value):.3g}" for value in self.effect.values)
+        seen = ", ".join(f"x{math.exp(value):.3g}" for value in effect.values)
+        if (count := len(effect.values)) > _FEW:
+            ends = math.exp(min(effect.values)), math.exp(max(effect.values))
+            seen = "x{:.3g} to x{:.3g} in {} comparisons".format(*ends, count)
         if not self.usable:
             why = "most of their calls were preempted"
         elif not self.sure_log and 2 * min(effect.half, effect.with_prior.half) > _WIDE:
