@@ -12,6 +12,7 @@ from rich.text import Text
 from ksflow.errors import pluralize
 from ksflow.lineage import Lineage
 from ksflow.loop.schedule import RunOutcome
+from ksflow.loop.stops import INTERRUPTED, KEPT
 from ksflow.notes import calibration
 from ksflow.records import Approval, Cost, Json, Origin, Population, Problem, Trial
 from ksflow.report import spending
@@ -85,6 +86,7 @@ def show_ending(console: Console, outcome: RunOutcome, lineage: Lineage, files: 
     busy = f"the device was busy {outcome.busy:.0%} of the search" if outcome.judged else ""
     exhausted = _EXHAUSTED.search(outcome.reason)
     stopped = f"stopped: {exhausted['what'] if exhausted else outcome.reason}"
+    stopped += f" ({KEPT})" if outcome.reason == INTERRUPTED else ""
     repeats = f"{pluralize(outcome.repeats, 'repeat')} answered from the record" if outcome.repeats else ""
     price = f"cost of the run so far: {total}" if (total := spending.price(lineage.total_cost())) else ""
     searched = (work, stopped, whole, outcome.cost.dollars(), price, repeats, busy)
