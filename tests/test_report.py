@@ -78,7 +78,7 @@ def test_a_table_without_room_says_what_it_leaves_out() -> None:
     made = wide()
     made.width = 30
     rows = [{"run": "toy/main", "cost": "$1.2345", "state": "at rest", "trials": "12345"}]
-    made.print(grid(made, rows, ("run",), ("run",), ("cost", "trials"), 8, "format=csv"))
+    made.print(grid(made, rows, ("run",), ("run",), ("cost", "trials"), 8, shown_by="format=csv"))
     assert "$1.2345" not in written(made)
     assert "not in this window: trials, cost (format=csv shows them)" in written(made)
 

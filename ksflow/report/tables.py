@@ -74,8 +74,8 @@ def show_outcome(console: Console, outcome: RunOutcome, problem: Problem, lineag
 
 
 def show_ending(console: Console, outcome: RunOutcome, lineage: Lineage, files: Sequence[str], typed: str = "") -> None:
-    """Print how a run ended, in at most six statements: the claim, what made the winner, what was spent, what limits the
-    claim, where the files are, the next command. At a terminal they are wrapped between words, the command aside.
+    """Print how a run ended, in at most six statements: the claim, what made the winner, what was spent, what limits
+    the claim, where the files are, the next command. At a terminal they are wrapped between words, the command aside.
 
     files: of the winner, with what was found of them. typed: the words of a command line that name the problem.
     """
@@ -231,9 +231,10 @@ def _scores(
         rows = []
         for trial in trials:
             standing, timings = claimed.standing(trial), scale.times_us(trial.id)
+            doubt = "" if none_ranked else claimed.why_unranked(trial)
             name = " ".join(filter(None, (trial.id, trial.name, standing)))
             cells = {
-                "kernel": "\n".join([name, *_notes(trial, approved.get(trial.id), claimed if not none_ranked else None)]),
+                "kernel": "\n".join([name, *_notes(trial, approved.get(trial.id), doubt)]),
                 problem.score_name: format_us(score) if (score := scale.time_us(trial.id)) else trial.verdict,
                 over: claimed.ratio(trial).partition(until)[0] if over else "",
                 "cost": trial.cost.dollars(4),
@@ -258,8 +259,7 @@ def _scores(
     return table
 
 
-def _notes(trial: Trial, approval: Approval | None, claimed: Headline | None) -> list[str]:
+def _notes(trial: Trial, approval: Approval | None, doubt: str) -> list[str]:
     held = trial.held_out
     wrong = str(held) if held and held.wrong else ""
-    unranked = "not ranked" if claimed and claimed.why_unranked(trial) else ""
-    return list(filter(None, (str(approval or ""), unranked, wrong)))
+    return list(filter(None, (str(approval or ""), "not ranked" if doubt else "", wrong)))

@@ -149,15 +149,15 @@ def grid(
     folded: Container[str] = (),
     dispensable: Iterable[str] = (),
     least: int | None = None,
-    shown_by: str = "a wider window",
     **looks: Any,
 ) -> Table:
     """Return a table of rows by column name, without empty columns.
 
     left: columns of words, not of figures. folded: columns whose cells may be wrapped, at least `least` wide.
-    dispensable: columns to drop in a narrow window, in this order; the caption names those dropped, and `shown_by`.
-    looks: title and caption.
+    dispensable: columns to drop in a narrow window, in this order; the caption names those dropped. looks: title,
+    caption, and `shown_by`, what shows the dropped columns.
     """
+    shown_by = looks.pop("shown_by", "a wider window")
 
     def filled() -> Table:
         table = Table(box=SIMPLE_HEAD, title_justify="left", caption_justify="left", **looks)

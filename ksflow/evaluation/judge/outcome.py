@@ -192,8 +192,8 @@ class Reading:
         effect, mean = self.effect, self.mean
         seen = ", ".join(f"x{math.exp(value):.3g}" for value in effect.values)
         if (count := len(effect.values)) > _FEW:
-            ends = math.exp(min(effect.values)), math.exp(max(effect.values))
-            seen = "x{:.3g} to x{:.3g} in {} comparisons".format(*ends, count)
+            least, most = math.exp(min(effect.values)), math.exp(max(effect.values))
+            seen = f"x{least:.3g} to x{most:.3g} in {count} comparisons"
         if not self.usable:
             why = "most of their calls were preempted"
         elif not self.sure_log and 2 * min(effect.half, effect.with_prior.half) > _WIDE:
