@@ -190,6 +190,17 @@ def test_the_time_between_two_calls_is_no_work(tmp_path: Path) -> None:
     made.close()
 
 
+def test_a_run_without_a_winner_names_the_baseline_in_the_winner_s_place(lineage: Lineage) -> None:
+    (seed,) = lineage.add_seeds([Trial("", Origin.SEED, kernel=kernel("x"), name="00_numpy.py", baseline=True)])
+    lineage.evaluate(replace(seed, evaluation=accepted(90.0)))
+    facts = run_facts(lineage)
+    assert (facts["winner"], facts["best"], facts["best_name"]) == ("", seed.id, "NumPy")
+    text = as_markdown(facts)
+    assert re.search(r"^\| case \| NumPy µs \|", text, re.MULTILINE), text
+    assert not re.search(r"(?<!no )winner", text), text
+    assert as_pull_request(lineage, load("softmax", "cpu")) == f"## {facts['headline']}\n"
+
+
 def test_markdown_has_the_claim_the_cases_and_the_story(run: Lineage) -> None:
     facts = run_facts(run)
     facts["story"].append({"id": facts["trials"][-1]["id"], "idea": HOSTILE, "came": [], "beside": []})

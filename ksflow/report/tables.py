@@ -18,7 +18,7 @@ from ksflow.records import Approval, Cost, Json, Origin, Population, Problem, Tr
 from ksflow.report import spending
 from ksflow.report.headline import Headline, baseline_name, of_outcome
 from ksflow.report.scores import figures
-from ksflow.report.words import describe_changes, fits_window, format_us, grid, say, truncate, why_unranked
+from ksflow.report.words import describe_changes, fits_window, format_us, grid, percent, say, truncate, why_unranked
 
 _CASES = 6
 _RIVALS = 3  # other kernels in the table of a run that has ended
@@ -163,7 +163,7 @@ def show_spending(console: Console, population: Population, total: Cost) -> None
             {
                 "kernel": row.trial.id,
                 "µs": format_us(population.time_us(row.trial) or 0.0),
-                "gain": "" if row.gain_percent is None else f"{row.gain_percent:+.0f} %",
+                "gain": "" if row.gain_percent is None else f"{percent(row.gain_percent)} %",
                 "experiments": str(row.trials),
                 "cost": spending.price(row.cost),
             }
@@ -184,7 +184,15 @@ def show_spending(console: Console, population: Population, total: Cost) -> None
 
 
 def show_calibration(console: Console, population: Population) -> None:
-    """Print a row for each designer: its predicted and measured gains. Prints nothing without predictions."""
+    """Print the result of `calibration_rows`. Prints nothing without predictions."""
+    if rows := calibration_rows(population):
+        first, title = ("designed by",), "predicted and measured gains"
+        least = ("ranges should", "in range", "accepted")
+        console.print(grid(console, rows, first, first, least, 8, title=title, caption=_CAPTION))
+
+
+def calibration_rows(population: Population) -> list[dict[str, str]]:
+    """Return a row for each designer, for the terminal and the page: its predicted and measured gains."""
     rows = []
     for row in calibration.calibrations(population):
         wide = "" if row.width_factor is None else f", x{row.width_factor:.2g} wide"
@@ -193,15 +201,12 @@ def show_calibration(console: Console, population: Population) -> None:
             "experiments": str(row.experiments),
             "accepted": _share(row.accepted, row.experiments),
             "in range": _share(row.held, row.accepted),
-            "predicted": "-" if row.range_percent is None else "{:+.1f} to {:+.1f} %".format(*row.range_percent),
-            "measured": "-" if row.measured_percent is None else f"{row.measured_percent:+.1f} %",
+            "predicted": "-" if row.range_percent is None else f"{' to '.join(map(percent, row.range_percent))} %",
+            "measured": "-" if row.measured_percent is None else f"{percent(row.measured_percent)} %",
             "ranges should": "too few" if row.shift_points is None else f"move {row.shift_points:+.1f}{wide}",
         }
         rows.append(cells)
-    if rows:
-        first, title = ("designed by",), "predicted and measured gains"
-        least = ("ranges should", "in range", "accepted")
-        console.print(grid(console, rows, first, first, least, 8, title=title, caption=_CAPTION))
+    return rows
 
 
 def _share(part: int, whole: int) -> str:

@@ -187,6 +187,12 @@ def format_us(value: float) -> str:
     return f"{value:.4g}" if value < 1000 else f"{value:.0f}"
 
 
+def percent(value: float) -> str:
+    """Return a gain in percent to three digits, as the page has it: `+3.25`, `-12.5`, `+1250`, `0`."""
+    value = round(value, 2)  # as in the page's facts
+    return "0" if not value else f"{value:+.3g}" if abs(value) < 99.95 else f"{value:+.0f}"
+
+
 def day(moment: float) -> str:
     """Return `2 November 2026`, in UTC."""
     return time.strftime("%d %B %Y", time.gmtime(moment)).lstrip("0")
