@@ -40,6 +40,7 @@ from ksflow.report.headline import Headline
 from ksflow.report.page import RunFacts, as_html, as_markdown, as_png, as_pull_request, run_facts, split_details
 from ksflow.report.page.details import _diff
 from ksflow.report.page.facts import _story
+from ksflow.report.words import percent
 
 HOSTILE = "</script><script>document.title = 'mine'</script><img src=x onerror=\"document.title = 'mine'\"> | **x**"
 
@@ -601,10 +602,6 @@ return {
 """What a person reads on a page."""
 
 
-def _percent(value: float) -> str:
-    return f"{value:+.{abs(value) < 10:d}f}".removesuffix(".0")
-
-
 @pytest.mark.slow
 def test_every_figure_on_the_page_is_what_the_lineage_says(run: Lineage, browser: Any, tmp_path: Path) -> None:
     opened(browser, as_html([run_facts(run)]), tmp_path)
@@ -630,7 +627,7 @@ def test_every_figure_on_the_page_is_what_the_lineage_says(run: Lineage, browser
         assert row["µs"] == (f"{population.time_us(trial):.4g}" if trial.score_us else "")
         base = base_of(trial, population.by_id)
         gain = population.speedup(trial, base)
-        assert row["over its base"] == (f"{_percent(gain.gain_percent)} %" if gain else "")
+        assert row["over its base"] == (f"{percent(gain.gain_percent)} %" if gain else "")
         assert row["base"] == (trial.parents[0] if trial.parents else "")
     cells = [[one.case, f"{one.us:.4g}"] for one in best.evaluation.timings]
     assert [[cell for _, cell in row[:2]] for row in page["cases"]] == cells

@@ -353,6 +353,11 @@ def test_a_remark_never_contradicts_the_claim() -> None:
     claimed = headline(Population((*trials[:3], *busy)), trials[:1])
     assert claimed
     assert [claimed.why_unranked(trial) for trial in busy] == ["", "not ranked: busy"]
+    console = Console(file=io.StringIO(), width=200)
+    report.show_tree(console, population.trials[:3] + tuple(busy), claimed.known, claimed, {})
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert re.search(r"00004 .* a tie with 00003 .*\n\S* *00005 ", shown), shown
+    assert shown.count("not ranked: busy") == 1
 
 
 @pytest.mark.parametrize(

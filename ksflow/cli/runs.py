@@ -135,7 +135,7 @@ def _row(cfg: Any, problem: str, run: str) -> tuple[Json, dict[str, str]]:
     ago = time.time() - when
     everything, held = (*population.stale, *population.trials), best.held_out if best else None
     best_us, ratio = population.time_us(best) if best else None, claimed.row if claimed else None
-    facts = {
+    facts: Json = {
         "run": f"{problem}/{run}",
         "trials": sum(trial.origin is not Origin.SEED for trial in everything),
         "best µs": best_us,
@@ -148,14 +148,12 @@ def _row(cfg: Any, problem: str, run: str) -> tuple[Json, dict[str, str]]:
         "touched": when,
         "state": "running" if working else f"{left} unfinished" if left else "at rest",
     }
-    cells = {
+    cells: dict[str, str] = {
         **facts,
         "trials": str(facts["trials"]),
         "best µs": format_us(best_us) if best_us else "-",
         "cost": total.dollars(),
         "touched": next((f"{ago / size:.0f} {unit} ago" for size, unit in _UNITS if ago >= size), "just now"),
     }
-    figures = {
-        name: ratio and getattr(ratio, key) for name, key in (("speedup", "ratio"), ("low", "low"), ("high", "high"))
-    }
+    figures = {"speedup": ratio and ratio.ratio, "low": ratio and ratio.low, "high": ratio and ratio.high}
     return facts | figures, cells

@@ -91,7 +91,9 @@ def verify(words: list[str], overrides: list[str]) -> int:
 
 def _ends(ratio: Speedup | Ratio | None) -> list[float] | None:
     """Return the speed-up and the ends of its 95 % interval."""
-    return ratio and [ratio.speedup if isinstance(ratio, Ratio) else ratio.ratio, ratio.low, ratio.high]
+    if ratio is None:
+        return None
+    return [ratio.speedup if isinstance(ratio, Ratio) else ratio.ratio, ratio.low, ratio.high]
 
 
 def _conclude(console: Console, agreement: comparison.Agreement, tried: list[comparison.Agreement]) -> int:

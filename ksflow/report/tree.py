@@ -42,7 +42,7 @@ def show_tree(
         suffix += f" {trial.cost.dollars(4)}" if trial.cost.usd else ""
         if label.cell_len + len(suffix) <= room:
             label.append(suffix, "dim")
-        if reason := words.why_unranked(trial):
+        if reason := words.why_unranked(trial, claimed.why_unranked(trial) if claimed else None):
             label.append(f"\n      {words.truncate(reason, max(room - 6, _LEAST))}", "dim")
         nodes[trial.id] = nodes.get(base, root).add(label)
     console.print(root, soft_wrap=True)

@@ -229,11 +229,15 @@ def describe_changes(trial: Trial, by_id: Mapping[str, Trial], width: int) -> st
     return truncate(repeat + trial.idea, width)
 
 
-def why_unranked(trial: Trial) -> str:
-    """Return why it has no rank: the judge's reason, or why it has no kernel or no place; "" if it has one."""
+def why_unranked(trial: Trial, doubt: str | None = None) -> str:
+    """Return why it has no rank: the judge's reason, or why it has no kernel or no place; "" if it has one.
+
+    doubt: why its time is not ranked, if that is known better than from its own verdict.
+    """
     evaluation = trial.evaluation
     cached = f"judged on {evaluation.evidence.cached.date[:10]}" if evaluation and evaluation.evidence.cached else ""
-    return " | ".join(" ".join(part.split()) for part in (trial.reason, not_ranked(evaluation), cached) if part)
+    doubt = not_ranked(evaluation) if doubt is None else doubt
+    return " | ".join(" ".join(part.split()) for part in (trial.reason, doubt, cached) if part)
 
 
 def review(trial: Trial) -> list[str]:

@@ -74,7 +74,7 @@ class RunFacts:
             "repository": str(lineage.store.path),
             "about": _about(self._problem),
             "session": _session(*lineage.session_start, everything, dates, settings),
-            "trials": _trials(everything, population, dates, minutes(dates.values(), lineage.sessions)),
+            "trials": _trials(everything, population, claimed, dates, minutes(dates.values(), lineage.sessions)),
             "details": self._all_details(everything, explained) if details else {},
             "baselines": {baseline.id: baseline_name(baseline) for baseline in baselines},
             "profile": self._profile,
@@ -143,7 +143,11 @@ def minutes(dates: Iterable[int], sessions: Iterable[int]) -> dict[int, float]:
 
 
 def _trials(
-    everything: Iterable[Trial], population: Population, dates: Mapping[str, int], worked: Mapping[int, float]
+    everything: Iterable[Trial],
+    population: Population,
+    claimed: Headline | None,
+    dates: Mapping[str, int],
+    worked: Mapping[int, float],
 ) -> list[Json]:
     """Return a row for each trial in the order of ids, with the best so far. Times are on the population's scale."""
     best_after = {t.id: best for t, best in zip(population.trials, population.best_so_far, strict=True)}
@@ -154,7 +158,7 @@ def _trials(
         best = best_after.get(trial.id, best)
         usd += trial.cost.usd
         evaluation, base = trial.evaluation, base_of(trial, population.by_id)
-        gain = population.speedup(trial, base)
+        gain, ranked = population.speedup(trial, base), claimed and not claimed.why_unranked(trial)
         rows.append(
             {
                 "id": trial.id,
@@ -163,7 +167,7 @@ def _trials(
                 "verdict": recorded_verdict(trial),
                 "repeat": bool(trial.repeats),
                 "stale": trial.stale,
-                "unranked": evaluation.why_unranked if evaluation else "",
+                "unranked": evaluation.why_unranked if evaluation and not ranked else "",
                 "why": one_line(trial.reason, _WORDS),
                 "us": population.time_us(trial),
                 "best": best.id if best else "",

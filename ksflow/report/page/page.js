@@ -143,9 +143,12 @@ function chart() {
   svg.replaceChildren();
   svg.setAttribute("viewBox", `0 0 ${wide} ${high}`);
   svg.setAttribute("height", high);
+  let named = Infinity;
   for (const us of scores.length ? decades(low, slow) : []) {
     draw(svg, "path", { class: "grid", d: `M${left} ${y(us)}H${right}` });
-    draw(svg, "text", { x: left - 6, y: y(us) + 4, "text-anchor": "end" }, figure(us));
+    if (named - y(us) < 13) continue;  // no room for another figure
+    named = y(us);
+    draw(svg, "text", { x: left - 6, y: named + 4, "text-anchor": "end" }, figure(us));
   }
   for (const value of steps(first, last, axis === "trials" ? 1 : 0).filter(value => value >= first)) draw(svg, "text", { x: x(value), y: bottom + 18, "text-anchor": "middle" }, figure(value) || "0");
   draw(svg, "text", { x: right, y: bottom + 35, "text-anchor": "end" }, { trials: wide < 600 ? "trials" : "trials in the order of time, seeds included", minutes: "minutes of work", usd: "US dollars" }[axis]);
