@@ -29,7 +29,6 @@ from ksflow.evaluation.judge.client import (
     problem_request,
 )
 from ksflow.evaluation.processes import core_choice, core_pinning, device_lock
-from ksflow.evaluation.processes.server_process import ServerProcess
 from ksflow.evaluation.processes.wire import LATE, Closed
 from ksflow.evaluation.profiling.inspector import AcceptedKernel, Inspector
 from ksflow.evaluation.sandbox.levels import LEVELS, probe
@@ -209,10 +208,6 @@ class LocalJudge(Evaluator):
         target, cases = self._rated(again=True), {case.name: case for case in problem.benchmarks}
         rows = [row for row in evidence["timed"] if row["impossible"]]
         return any(row["at_most_us"] < floor_us(problem, cases[row["case"]], target)[0] for row in rows)
-
-    @property
-    def _judge(self) -> ServerProcess:
-        return self._slots[0].judge
 
     def judge_correctness(
         self, problem: Problem, kernel: Kernel, interpret: Json | None = None, show: bool = False
