@@ -16,7 +16,7 @@ from dspy import AdapterParseError
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from ksflow.lm.sections import COMPLETED, load_json, split, unfence
+from ksflow.lm.sections import COMPLETED, header, join, load_json, split, unfence
 
 Signature = type[dspy.Signature]
 _ERRORS = 5  # of a JSON value that are told to the model
@@ -67,8 +67,7 @@ class KernelAdapter(dspy.Adapter):  # type: ignore[misc]
 
     def answer(self, signature: Signature, outputs: Mapping[str, Any]) -> str:
         """A good answer with these output fields, as `parse` reads it."""
-        sections = [f"[[ ## {name} ## ]]\n{_shown(outputs[name])}" for name in signature.output_fields]
-        return "\n".join([*sections, COMPLETED])
+        return join({name: _shown(outputs[name]) for name in signature.output_fields})
 
     def _instructions(self, signature: Signature) -> str:
         inputs = [f"- {name}: {doc(field)}" for name, field in signature.input_fields.items()]
@@ -77,7 +76,7 @@ class KernelAdapter(dspy.Adapter):  # type: ignore[misc]
             "You are given these sections, of which empty ones are left out:\n" + "\n".join(inputs),
             "Answer with exactly these sections, in this order, each under its own header line:",
             *(
-                f"[[ ## {name} ## ]]\n({'text' if field.annotation is str else 'JSON'}: {doc(field)})"
+                f"{header(name)}\n({'text' if field.annotation is str else 'JSON'}: {doc(field)})"
                 for name, field in signature.output_fields.items()
             ),
             COMPLETED,
@@ -88,8 +87,8 @@ class KernelAdapter(dspy.Adapter):  # type: ignore[misc]
         return "\n\n".join(parts)
 
     def _question(self, signature: Signature, inputs: Mapping[str, Any]) -> str:
-        sections = [f"{header(name)}{_shown(inputs[name])}" for name in signature.input_fields if inputs.get(name)]
-        wanted = ", ".join(f"[[ ## {name} ## ]]" for name in signature.output_fields)
+        sections = [f"{header(name)}\n{_shown(inputs[name])}" for name in signature.input_fields if inputs.get(name)]
+        wanted = ", ".join(map(header, signature.output_fields))
         return "\n\n".join([*sections, f"Answer with the sections {wanted}, then {COMPLETED}"])
 
 
@@ -97,11 +96,6 @@ def payload_of(signature: Signature) -> str:
     """Return the output field whose text is kept to the letter: the last one, but for a report on it."""
     names: list[str] = list(signature.output_fields)
     return names[-2] if len(names) > 1 and names[-1] == "report" else names[-1]
-
-
-def header(name: str) -> str:
-    """What a section begins with."""
-    return f"[[ ## {name} ## ]]\n"
 
 
 def _value(name: str, text: str, annotation: Any) -> Any:

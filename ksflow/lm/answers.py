@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ksflow.kernels.source.tunables import assign, effective_values, tunables, values
-from ksflow.lm.sections import COMPLETED
+from ksflow.lm.sections import join
 from ksflow.records import digest
 
 Sections = dict[str, str]
@@ -30,8 +30,7 @@ def answer(prompt: str) -> str:
     parts = sections(question)
     make = _MAKERS.get(tuple(names))
     values = make(parts) if make else dict.fromkeys(names, "dummy")
-    texts = {name: values[name] if isinstance(values[name], str) else json.dumps(values[name]) for name in names}
-    return "\n".join([*(f"[[ ## {name} ## ]]\n{text}" for name, text in texts.items()), COMPLETED])
+    return join({name: values[name] if isinstance(values[name], str) else json.dumps(values[name]) for name in names})
 
 
 def sections(question: str) -> Sections:

@@ -40,10 +40,12 @@ class DummyEngine(Engine):
         return as_response(request, text, (len(prompt) // 4, len(text) // 4))
 
 
-def as_response(request: "Request", text: str, tokens: tuple[int, int] | None = None) -> "Response":
-    """`text` as the answer to a request; `tokens` are those of the prompt and of the answer, where they are known."""
+def as_response(
+    request: "Request", text: str, tokens: tuple[int, int] | None = None, id: str | None = None
+) -> "Response":
+    """Return `text` as the answer to a request; `tokens`: of the prompt and of the answer, where they are known."""
     from dspy.lm15 import Message, Response, TextPart, Usage
 
     usage = Usage(input_tokens=tokens[0], output_tokens=tokens[1], total_tokens=sum(tokens)) if tokens else Usage()
     message = Message.assistant([TextPart(text)])
-    return Response(id=None, model=request.model, message=message, finish_reason="stop", usage=usage)
+    return Response(id=id, model=request.model, message=message, finish_reason="stop", usage=usage)

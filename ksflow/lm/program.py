@@ -13,7 +13,7 @@ from dspy import AdapterParseError
 
 from ksflow.errors import ConfigError, StageError
 from ksflow.lm import compiled
-from ksflow.lm.adapter import KernelAdapter, header, parse_failure
+from ksflow.lm.adapter import KernelAdapter, parse_failure
 from ksflow.lm.call import first_question, prompt_tokens
 from ksflow.lm.client import MeteredLM
 from ksflow.lm.lengths import context_of
@@ -22,6 +22,7 @@ from ksflow.lm.prices import answer_limit
 from ksflow.lm.prompts.brief import Brief, Section, SectionKind, count, fill
 from ksflow.lm.refusals import Filtered
 from ksflow.lm.replay import Replay
+from ksflow.lm.sections import header
 from ksflow.protocols import call_context
 from ksflow.records import Question, digest
 from ksflow.redaction import redact
@@ -196,7 +197,7 @@ class Program(dspy.Module):  # type: ignore[misc]
         kinds = inputs.kinds if isinstance(inputs, Brief) else {}
         own = SectionKind.VOLATILE if SectionKind.VOLATILE in kinds.values() else SectionKind.SLOW
         names = [name for name in self.predict.signature.input_fields if kinds.get(name) is own and inputs[name]]
-        return header(names[0]) if names else ""
+        return f"{header(names[0])}\n" if names else ""
 
     def first_call(self, inquiry: Inquiry[Any]) -> Question:
         """What the first call for it may cost."""

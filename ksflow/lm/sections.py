@@ -11,12 +11,23 @@ object, no NaN or Infinity, no lone surrogate, no NUL character.
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 HEADER = re.compile(r"\[\[ ## (\w+) ## \]\]")
 COMPLETED = "[[ ## completed ## ]]"
 _FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})[^`]*")
 _NEAR = 30  # characters shown on each side of a mistake
+
+
+def header(name: str) -> str:
+    """Return the line above a section."""
+    return f"[[ ## {name} ## ]]"
+
+
+def join(texts: Mapping[str, str]) -> str:
+    """Return an answer with these sections, as `split` reads it."""
+    return "\n".join([*(f"{header(name)}\n{text}" for name, text in texts.items()), COMPLETED])
 
 
 def split(answer: str, names: list[str], payload: str = "") -> dict[str, str]:
@@ -43,8 +54,7 @@ def split(answer: str, names: list[str], payload: str = "") -> dict[str, str]:
                 raise ValueError(f"the section {match[1]} appears twice")
             starts[match[1]] = index
     for name in names[names.index(payload) + 1 :]:
-        header = f"[[ ## {name} ## ]]"
-        below = [index for index in range(starts.get(payload, end), end) if lines[index].strip() == header]
+        below = [index for index in range(starts.get(payload, end), end) if lines[index].strip() == header(name)]
         starts |= {name: below[-1]} if below and name not in starts else {}
     if missing := [name for name in names if name not in starts]:
         raise ValueError(f"missing sections: {', '.join(missing)}; {names[-1]} comes last")
@@ -76,7 +86,7 @@ def _without_thoughts(answer: str, names: list[str]) -> str:
     opened = thoughts.lstrip().startswith("<think>")
     if opened and not closed:
         raise ValueError("the answer ends within its thoughts: <think> is not closed")
-    own = closed and (opened or all(f"[[ ## {name} ## ]]" in rest for name in names))
+    own = closed and (opened or all(header(name) in rest for name in names))
     return rest if own else answer
 
 
