@@ -8,7 +8,8 @@ import dspy
 
 from ksflow.errors import one_of
 from ksflow.kernels.source.answer import as_files, as_text, end_with_newline, split_files
-from ksflow.kernels.source.patch import apply, has_edits
+from ksflow.kernels.source.edits import has_edits
+from ksflow.kernels.source.patch import apply
 from ksflow.lm.program import MoreWanted
 from ksflow.lm.prompts import excerpt
 from ksflow.lm.prompts.brief import VOLATILE, Section, count
