@@ -33,14 +33,14 @@ class Malformed(AdapterParseError):  # type: ignore[misc]
 
 
 def parse_failure(error: AdapterParseError) -> str:
-    """Why an answer could not be read, by whatever adapter, to tell the model."""
+    """Return why an answer could not be read, by this or another adapter, for the model."""
     if isinstance(error, Malformed):
         return error.reason
     return str(error).partition("LM Response:")[0].strip()[:_LONGEST] if error.lm_response else "the answer is empty"
 
 
 class KernelAdapter(dspy.Adapter):  # type: ignore[misc]
-    """Sections in, sections out; code is never touched."""
+    """Lays a question out as sections under header lines, and reads the sections of an answer without changing them."""
 
     def format(
         self,
@@ -48,7 +48,7 @@ class KernelAdapter(dspy.Adapter):  # type: ignore[misc]
         demos: list[dict[str, Any]],
         inputs: dict[str, Any],
     ) -> list[dict[str, Any]]:
-        """The messages: instructions, worked examples, the question."""
+        """Return the messages: instructions, worked examples, the question."""
         messages = [{"role": "system", "content": self._instructions(signature)}]
         for demo in demos:
             if all(name in demo for name in signature.fields):
@@ -57,7 +57,7 @@ class KernelAdapter(dspy.Adapter):  # type: ignore[misc]
         return [*messages, {"role": "user", "content": self._question(signature, inputs)}]
 
     def parse(self, signature: Signature, completion: str) -> dict[str, Any]:
-        """The output fields. Malformed names what is wrong."""
+        """Return the output fields of an answer. Raises Malformed, which names what is wrong."""
         fields = signature.output_fields
         try:
             texts = split(completion, list(fields), payload_of(signature))
@@ -66,7 +66,7 @@ class KernelAdapter(dspy.Adapter):  # type: ignore[misc]
             raise Malformed(signature, completion, str(error)[:_LONGEST]) from error
 
     def answer(self, signature: Signature, outputs: Mapping[str, Any]) -> str:
-        """A good answer with these output fields, as `parse` reads it."""
+        """Return a valid answer with these output fields."""
         return join({name: _shown(outputs[name]) for name in signature.output_fields})
 
     def _instructions(self, signature: Signature) -> str:
@@ -123,5 +123,5 @@ def _shown(value: Any) -> str:
 
 
 def doc(field: Any) -> str:
-    """What a field is for, in words."""
+    """Return the description of a signature's field."""
     return str(field.json_schema_extra["desc"])

@@ -96,7 +96,7 @@ class _Transport(StdlibTransport):  # type: ignore[misc]
 
 
 def _in_an_envelope(body: bytes) -> bytes:
-    """An error's JSON as `{"error": {"message": ...}}`: vLLM's is flat, others say `detail`, Gemini streams a list."""
+    """Return an error's JSON as `{"error": {"message": ...}}`: vLLM's is flat, others have `detail`, Gemini a list."""
     try:
         data = json.loads(body)
     except ValueError:

@@ -90,7 +90,7 @@ def reduce_allowance(model: Model, request: Request, words: str, tokens_in: int)
 
 
 def refuses_allowance(words: str) -> bool:
-    """Whether a refusal is for the answer's allowance, not for the prompt."""
+    """Return whether a provider refuses the answer's allowance (`max_tokens`), and not the prompt."""
     return bool(re.search(r"max\w*tokens", words, re.IGNORECASE)) and not concerns_length(words)
 
 
@@ -107,7 +107,7 @@ def shorten_prompts(model: Model, tokens_in: int, began: float) -> bool:
 
 
 def concerns_length(words: str) -> bool:
-    """Whether a refusal names a length that prompt and answer may have together."""
+    """Return whether a provider's refusal names the most tokens that prompt and answer may have together."""
     return bool(_CONTEXT.search(words))
 
 

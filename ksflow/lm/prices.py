@@ -29,7 +29,7 @@ _LONG = re.compile(r"(.+)_above_(\d+)k_tokens")
 
 @dataclass(frozen=True)
 class Price:
-    """Dollars per token."""
+    """What a model charges for tokens of prompts and of answers, in dollars per token, and who says so."""
 
     usd_in: float
     usd_out: float

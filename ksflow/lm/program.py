@@ -177,8 +177,8 @@ class Program(dspy.Module):  # type: ignore[misc]
         """The inputs of a question: its sections in what the model can take. What has no room is logged."""
         budget = context_of(self.model)
         if budget is not None:
-            fixed = self.messages(dict.fromkeys(self.declared.input_fields, "x"))  # blanks around a text count
-            budget -= _size(fixed) + min(self.model.max_tokens or 0, budget // 2)
+            fixed = dict.fromkeys(self.declared.input_fields, "x")  # blanks around a text count
+            budget -= self.tokens(fixed) + min(self.model.max_tokens or 0, budget // 2)
         brief = fill(sections, budget)
         if brief.left_out:
             log = structlog.get_logger("ksflow.lm.prompts")
@@ -189,6 +189,10 @@ class Program(dspy.Module):  # type: ignore[misc]
         """The prompt with these inputs, as it is sent at the first attempt."""
         messages: list[dict[str, Any]] = self.adapter.format(self.predict.signature, self.predict.demos, dict(inputs))
         return messages
+
+    def tokens(self, inputs: Mapping[str, str]) -> int:
+        """Return an estimate of the prompt's tokens with these inputs."""
+        return _size(self.messages(inputs))
 
     def _volatile(self, inputs: Mapping[str, str]) -> str:
         """The header of the first section that the next question will not share: of the first volatile one; where there

@@ -42,14 +42,14 @@ class Filtered(StageError):
 
 
 def serialize_error(error: KsflowError) -> str:
-    """An error as a record holds it; `failure` is the way back."""
+    """Return an error as text for the record; `failure` is the way back."""
     if isinstance(error, StageError):
         return error.reason
     return "".join(f"{kind.__name__}: " for kind in _KINDS if isinstance(error, kind)) + str(error)
 
 
 def failure(stage: str, error: str) -> KsflowError:
-    """The exception that a recorded error was."""
+    """Return the exception that `serialize_error` recorded as this text."""
     for plain in _KINDS:
         if error.startswith(f"{plain.__name__}: "):
             return plain(error.partition(": ")[2])

@@ -67,7 +67,7 @@ def split(answer: str, names: list[str], payload: str = "") -> dict[str, str]:
 
 
 def unfence(text: str) -> str:
-    """`text` without a fence around all of it. ValueError if a fence does not end the text."""
+    """Return `text` without a Markdown fence around all of it. Raises ValueError for one that is not closed there."""
     lines = text.strip("\n").split("\n")
     opening = _FENCE.fullmatch(lines[0])
     if not opening:
@@ -91,7 +91,7 @@ def _without_thoughts(answer: str, names: list[str]) -> str:
 
 
 def load_json(text: str) -> Any:
-    """The value of one JSON text. ValueError says what is wrong and where."""
+    """Return the value of one JSON text. Raises ValueError, which says what is wrong and where."""
     try:
         value = json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
     except json.JSONDecodeError as error:
@@ -112,7 +112,7 @@ def load_json(text: str) -> Any:
 
 
 def check_text(text: str) -> None:
-    """ValueError for what no file and no message may hold."""
+    """Raise ValueError for characters that no file and no message may contain."""
     if "\0" in text:
         raise ValueError("it contains a NUL character")
     try:

@@ -15,7 +15,7 @@ from ksflow.lm.prompts.target import describe
 from ksflow.lm.prompts.tried import tried_experiments
 from ksflow.notes.calibration import advice
 from ksflow.protocols import NO_CONTEXT, Context
-from ksflow.records import Experiment, Note, Plan, Population, Problem, Selection, Target, portfolio
+from ksflow.records import Experiment, Kernel, Note, Plan, Population, Problem, Selection, Target, portfolio
 from ksflow.search.effects import effects_table
 
 _REFERENCE = 900  # tokens of what differs from it in the kernel to learn from
@@ -162,26 +162,29 @@ class LlmDesigner(ModelStage):
         ]
 
         def accept(answer: dict[str, Any]) -> Plan:
-            experiments: tuple[Experiment, ...] = answer["experiments"]
             for name, least in (("avenues", self.avenues), ("experiments", self.experiments)):
                 if len(answer[name]) < least:
                     raise ValueError(f"{name}: {least} were asked for, {len(answer[name])} given")
-            if len({experiment.description for experiment in experiments}) < len(experiments):
-                raise ValueError("experiments: two have the same description")
-            for index, experiment in enumerate(experiments):
-                if not experiment.description.strip() or not experiment.rubric.strip():
-                    raise ValueError(f"experiments.{index}: description and rubric must say something")
-                if len(experiment.description) + len(experiment.rubric) > _LONGEST:
-                    raise ValueError(
-                        f"experiments.{index}: description and rubric are longer than {_LONGEST} characters"
-                    )
-                if experiment.avenue > len(answer["avenues"]):
-                    raise ValueError(f"experiments.{index}.avenue: {experiment.avenue} is the number of no avenue")
-                if experiment.changes and selection.base.kernel is not None:
-                    try:
-                        assign(selection.base.kernel.main, experiment.changes)
-                    except ValueError as error:
-                        raise ValueError(f"experiments.{index}.changes: {error}") from error
+            experiments: tuple[Experiment, ...] = answer["experiments"]
+            _check(experiments, len(answer["avenues"]), base.kernel)
             return Plan(answer["avenues"], experiments, portfolio(experiments), self.program.answered_by)
 
         return Inquiry(self.program.brief(sections), accept)
+
+
+def _check(experiments: tuple[Experiment, ...], avenues: int, base: Kernel | None) -> None:
+    """Raise ValueError for experiments that a writer cannot carry out."""
+    if len({experiment.description for experiment in experiments}) < len(experiments):
+        raise ValueError("experiments: two have the same description")
+    for index, experiment in enumerate(experiments):
+        if not experiment.description.strip() or not experiment.rubric.strip():
+            raise ValueError(f"experiments.{index}: description and rubric must say something")
+        if len(experiment.description) + len(experiment.rubric) > _LONGEST:
+            raise ValueError(f"experiments.{index}: description and rubric are longer than {_LONGEST} characters")
+        if experiment.avenue > avenues:
+            raise ValueError(f"experiments.{index}.avenue: {experiment.avenue} is the number of no avenue")
+        if experiment.changes and base is not None:
+            try:
+                assign(base.main, experiment.changes)
+            except ValueError as error:
+                raise ValueError(f"experiments.{index}.changes: {error}") from error

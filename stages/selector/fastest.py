@@ -85,7 +85,7 @@ def _kernel(trial: Trial) -> Kernel:
 
 
 def _reference(base: Trial, population: Population) -> Trial:
-    """The best accepted kernel that differs from the base in two values or more, of its family before others."""
+    """Return the best kernel with two or more other values of the base's tunables, else one with other tunables."""
     mine = values_in(base.kernel)
     family = [trial for trial in population.ranked if values_in(trial.kernel).keys() == mine.keys()]
     unlike = [trial for trial in family if len(mine.items() - values_in(trial.kernel).items()) > 1]

@@ -35,14 +35,14 @@ class TensorBoard(Tracker):
         return steps
 
     def log(self, trial: TrackedTrial) -> None:
-        """One trial: a scalar for each metric at its number, and its verdict as text."""
+        """Write a trial at its number: a scalar for each metric, and the verdict as text."""
         for name, value in trial.metrics.items():
             self._writer.add_scalar(name, value, trial.step)
         self._writer.add_text("verdict", trial.verdict, trial.step)
         self._writer.flush()
 
     def finish(self, summary: Mapping[str, str], files: Sequence[Path]) -> None:
-        """The summary and the files as texts."""
+        """Write the summary and the files as texts, and close the event file."""
         rows = "\n".join(f"| {key} | {value} |" for key, value in summary.items())
         self._writer.add_text("summary", f"| figure | value |\n|---|---|\n{rows}")
         for file in files:

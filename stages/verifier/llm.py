@@ -73,16 +73,9 @@ class LlmVerifier(ModelStage, Verifier):
     code: int = 20_000
     """Tokens of the kernel."""
 
-    def __call__(
-        self,
-        problem: Problem,
-        selection: Selection,
-        experiment: Experiment,
-        notes: tuple[Note, ...],
-        kernel: Kernel,
-        failed: Trial | None = None,
-    ) -> Review:
-        return self.program.ask(self.question(problem, selection, experiment, notes, kernel, failed))
+    def __call__(self, *asked: Any, **more: Any) -> Review:
+        """What comes of the answer to `question`, which has the same parameters."""
+        return self.program.ask(self.question(*asked, **more))
 
     def question(
         self,

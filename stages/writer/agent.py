@@ -94,16 +94,9 @@ class AgentWriter(ModelWriter):
         with override_call(workspace=Workspace(files, start, context.check)):
             return self.program.ask(_in_short(whole), key=key)
 
-    def question(
-        self,
-        problem: Problem,
-        selection: Selection,
-        experiment: Experiment,
-        notes: tuple[Note, ...],
-        failed: Trial | None = None,
-    ) -> Inquiry[Kernel]:
+    def question(self, *asked: Any, **more: Any) -> Inquiry[Kernel]:
         """What TASK.md says, and how what is left becomes a kernel."""
-        return _in_short(super().question(problem, selection, experiment, notes, failed))
+        return _in_short(super().question(*asked, **more))
 
     def main(self, answer: dict[str, Any], start: Kernel) -> str:
         """The files as the agent left them, ended by a line break as files are."""

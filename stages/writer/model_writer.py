@@ -1,6 +1,7 @@
 """What the model writers share: what they tell the model, and what becomes of its answer."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import dspy
@@ -83,7 +84,7 @@ class WriterSignature(dspy.Signature):  # type: ignore[misc]
 
 @dataclass(eq=False)
 class ModelWriter(ModelStage, Writer):
-    """A writer that asks a model. Its `main` makes the new main file of an answer, and others as `MORE_FILES` says."""
+    """A writer that asks a model. A subclass defines `main`, which makes the new main file of an answer."""
 
     findings: int = FINDINGS
     """Tokens of notes."""
@@ -92,16 +93,9 @@ class ModelWriter(ModelStage, Writer):
     room: int = field(default=1_000_000, init=False)
     """Tokens of the file to change: it is shown whole, unless a writer says otherwise."""
 
-    def __call__(
-        self,
-        problem: Problem,
-        selection: Selection,
-        experiment: Experiment,
-        notes: tuple[Note, ...],
-        failed: Trial | None = None,
-    ) -> Kernel:
-        asked = self.question(problem, selection, experiment, notes, failed)
-        return self.program.ask(asked, key=selection.rationale)
+    def __call__(self, problem: Problem, selection: Selection, *asked: Any, **more: Any) -> Kernel:
+        """What comes of the answer to `question`, which has the same parameters."""
+        return self.program.ask(self.question(problem, selection, *asked, **more), key=selection.rationale)
 
     def question(
         self,
@@ -131,9 +125,9 @@ class ModelWriter(ModelStage, Writer):
         hint = "" if problem.origin.get("format") in ONE_FILE else MORE_FILES
         trouble = failure(failed, problem)
         about = render.work_text(problem)
-        tried = f"{experiment.description}\n{experiment.rubric}\n{trouble}"
         topics = render.topics(problem, selection)
-        work = f"{experiment.description}\n{experiment.rubric}\n{trouble if failed else ''}"
+        work = f"{experiment.description}\n{experiment.rubric}\n{trouble}"
+        more = partial(more_findings, notes, (self.findings, about), about=work)
         sections = [
             Section("target", STABLE, describe(self.target, problem)),
             Section("task", STABLE, render.task(problem)),
@@ -147,13 +141,7 @@ class ModelWriter(ModelStage, Writer):
             Section("reference_analysis", SLOW, render.reference(problem, selection), priority=2),
             Section("standing", SLOW, render.standings(selection.rivals)),
             Section("experiment", VOLATILE, render.commission(selection, experiment)),
-            Section(
-                "more_findings",
-                VOLATILE,
-                lambda room: more_findings(notes, (self.findings, about), room, tried),
-                _MORE_FINDINGS,
-                priority=3,
-            ),
+            Section("more_findings", VOLATILE, more, _MORE_FINDINGS, priority=3),
             Section("failed", VOLATILE, trouble),
             Section("failed_code", VOLATILE, lambda room: self.show_kernel(attempt, work, room), self.room),
             *self.more_sections(start, work, attempt is not None),

@@ -177,7 +177,9 @@ def _without_held_out(sets: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _told_apart(sets: Mapping[str, Any], tests: Iterable[Case], benchmarks: Iterable[Case]) -> list[Any]:
-    """What tells the chosen cases from other sets: the timed sizes; where another has the same, tests and seeds too."""
+    """Return what tells the chosen cases from the file's other sets: the timed cases' names; if another set has these
+    sizes, also the test cases, the seeds and the weights.
+    """
     timed = [picked["benchmarks"] if isinstance(picked, dict) else picked for picked in sets.values()]
     sizes = [[{key: value for key, value in case.items() if key not in _NO_SIZE} for case in cases] for cases in timed]
     if all(sizes.count(one) == 1 for one in sizes):

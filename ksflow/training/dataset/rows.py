@@ -63,17 +63,17 @@ class RowSource:
         return max(candidates, key=lambda pair: pair[0], default=(None, None))
 
     def rate(self, trial: Trial) -> Worth | None:
-        """Of a kernel, measured against the one it was made from."""
+        """Return what a trial's kernel is worth beside the one it was made from; None if the record cannot tell."""
         return relative_worth(trial, self.run.base(trial), self.run.scale)
 
     def shared_columns(self, call: RecordedCall) -> Row:
-        """The columns that all rows have, of a call."""
+        """Return the columns that all rows have, for a model call."""
         rated, trial = self.rate_call(call)
         row = self.columns_of(call.stage, call.model, call.about, trial, rated)
         return row | ({"verdict": Verdict.MALFORMED.value} if call.malformed else {})
 
     def columns_of(self, stage: str, model: str, about: str, trial: Trial | None, rated: Worth | None) -> Row:
-        """The same by what they say."""
+        """Return the columns that all rows have, from their values."""
         evaluation = trial.evaluation if trial else None
         return {
             "stage": stage,

@@ -114,7 +114,7 @@ def _problem(name: str, chosen: Problem | None) -> Problem | None:
 
 
 def _cleaner(lineage: Path) -> Callable[[str], str]:
-    """Strikes out secrets and paths of this machine."""
+    """Return a function that strikes secrets and paths of this machine out of a text."""
     own = {Path.home(), Path.cwd(), Path(tempfile.gettempdir()), lineage.resolve().parent, Path(sys.prefix)}
     deep = [re.escape(str(path)[1:]) for path in sorted(own, key=lambda path: -len(str(path))) if len(path.parts) > 2]
     homes = "|".join([*deep, r"(?:home|Users)/[^\s/\"'`<>|:;,)\]}]+"])

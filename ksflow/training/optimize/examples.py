@@ -155,7 +155,9 @@ def _set_apart(
 def gather(
     source: ExampleSource, histories: Sequence[RunHistory], most: int, seed: int
 ) -> tuple[list[list[Case]], HeldOutSplit]:
-    """The cases to learn from, to choose by, and to measure on: at most `most`, no round in two parts. ConfigError."""
+    """Return the cases to learn from, to choose by and to measure on, about `most` in all, and the split of the rounds.
+    No round is in two parts. Raises ConfigError for too few rounds.
+    """
     asked: dict[str, tuple[RunHistory, RoundSnapshot, Question]] = {}
     for history in histories:
         for snapshot in history.rounds:

@@ -230,10 +230,11 @@ class Course:
 def compiled(
     course: Course, settings: Settings, start: float, make: Callable[..., Any], compile: Mapping[str, Any] | None = None
 ) -> tuple[CandidateProgram, str]:
-    """A program with a better prompt, or the same, and a remark. `make` is DSPy's class with its configured settings,
-    `compile` those of the method; what depends on the examples is filled in by name. start: the mean score of the
-    prompt as it is, on the validation set. Raises what a call or a grade raises, and BudgetError far beyond
-    `settings.rollouts`.
+    """Run an optimiser of DSPy's. Returns the program with its new prompt, which may be the old one, and a remark.
+
+    start: the mean score of the old prompt on the validation set. make: DSPy's class with its configured settings.
+    compile: settings of its method `compile`. Arguments that depend on the examples are passed by name. Raises what a
+    call or a grade raises, and BudgetError far beyond `settings.rollouts`.
     """
     options = {
         "metric": course.metric,

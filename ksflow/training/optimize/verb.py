@@ -180,7 +180,7 @@ class ScoreComparison:
 
     @property
     def verdict(self) -> str:
-        """Better, worse, undecided or not better, with the reason."""
+        """Return whether the scores after are better, worse, not better or undecided; the last two with the reason."""
         low, high = self.interval
         if low <= 0 <= high:
             return "not better: the interval holds 0"
