@@ -10,8 +10,7 @@ from pathlib import Path
 from ksflow.errors import need_package
 from ksflow.protocols import TrackedRun, TrackedTrial, Tracker
 
-_LONGEST = 500
-"""Characters of a parameter that every version of MLflow takes."""
+_LONGEST = 500  # characters of a parameter that every version of MLflow takes
 
 
 class Mlflow(Tracker):

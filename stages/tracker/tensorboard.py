@@ -7,8 +7,7 @@ from ksflow.errors import need_package
 from ksflow.protocols import TrackedRun, TrackedTrial, Tracker
 
 _TEXTS = (".md", ".csv", ".json", ".cpp", ".cu", ".hip", ".py")
-_LONGEST = 100_000
-"""Characters of a text."""
+_LONGEST = 100_000  # characters of a text
 
 
 class TensorBoard(Tracker):

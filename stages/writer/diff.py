@@ -16,8 +16,7 @@ from ksflow.lm.prompts.brief import VOLATILE, Section, count
 from ksflow.records import Kernel
 from ksflow.stages.writer.model_writer import CRAFT, REPORT, ModelWriter, WriterSignature
 
-CODE = 9_000
-"""Tokens of the file to edit that a prompt has room for, unless a stage says otherwise."""
+CODE = 9_000  # tokens of the file to edit that a prompt has room for, unless a stage says otherwise
 _WHOLE = 0.5  # of the file's length: what has no edit and is not shorter may be the whole new file
 _SHOW = re.compile(r"\s*SHOW((?:[ ,]+\d+ ?- ?\d+)+)\s*")
 _RULES = """

@@ -47,8 +47,7 @@ _REFERENCE = 1_900  # tokens of the kernel to learn from, where it is told as wh
 _REPORT = 20_000  # characters
 _MORE_FINDINGS = 1_000  # tokens
 _MOST_KB = 200  # of the new files
-ONE_FILE = ("gpumode", "popcorn")
-"""Formats whose service takes one file."""
+ONE_FILE = ("gpumode", "popcorn")  # formats whose service takes one file
 REPORT = (
     "three to ten sentences for the next engineer: the techniques used, with the sizes chosen, how each point of the "
     "rubric is met, where you deviate from the experiment and why, and what is uncertain"

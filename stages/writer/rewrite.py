@@ -11,10 +11,8 @@ from ksflow.lm.prompts.brief import count
 from ksflow.records import Kernel
 from ksflow.stages.writer.model_writer import CRAFT, REPORT, ModelWriter, WriterSignature
 
-_GROWTH = 1.25
-"""A new file is that much longer than the old one, at most."""
-_BESIDE = 6_000
-"""Tokens of report and thought."""
+_GROWTH = 1.25  # a new file is at most that much longer than the old one
+_BESIDE = 6_000  # tokens of report and thought
 
 
 class Write(WriterSignature):

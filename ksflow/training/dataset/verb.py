@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ksflow import report
 from ksflow.config import compose, keys
-from ksflow.errors import ConfigError, explain_write_errors, pluralize, reaching
+from ksflow.errors import ConfigError, explain_write_errors, one_of, pluralize, reaching
 from ksflow.kernels.problem.licences import UNKNOWN, of_problem
 from ksflow.lineage import Lineage
 from ksflow.records import Problem, digest, name_without_precision
@@ -42,8 +42,7 @@ def dataset(words: list[str], overrides: list[str]) -> int:
         raise ConfigError(f"dataset takes key=value arguments, not {words[0]!r}: {', '.join(_OPTIONS)}, problem")
     mine, rest = keys.own_options(overrides, *_OPTIONS)
     own = _OPTIONS | mine
-    if own["format"] not in (*FORMATS, "all"):
-        raise ConfigError(f"format={own['format']}; valid: {', '.join(FORMATS)}, all")
+    one_of("format", own["format"], (*FORMATS, "all"))
     kinds = [kind for kind in FORMATS if own["format"] in ("all", kind)]
     stages = _listed("stages", own["stages"], STAGES)
     cfg = compose.compose(rest)

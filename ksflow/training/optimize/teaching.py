@@ -18,7 +18,7 @@ from typing import Any
 import dspy
 from dspy import AdapterParseError
 
-from ksflow.errors import BudgetError, ConfigError, LeaveStage, StageError, stage_boundary
+from ksflow.errors import BudgetError, ConfigError, LeaveStage, StageError, one_of, stage_boundary
 from ksflow.lm.adapter import parse_failure
 from ksflow.lm.client import MeteredLM
 from ksflow.lm.model import Model
@@ -59,8 +59,7 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.measure not in ("record", "live"):
-            raise ConfigError(f"optimize.measure={self.measure}; valid: record, live")
+        one_of("optimize.measure", self.measure, ("record", "live"))
         for name in ("rollouts", "evaluations", "examples"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"optimize.{name} must be at least 1, not {getattr(self, name)}")
