@@ -16,7 +16,7 @@ from dspy import AdapterParseError
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from ksflow.lm.sections import COMPLETED, header, join, load_json, split, unfence
+from ksflow.lm.sections import COMPLETED, check_json, header, join, split, unfence
 
 Signature = type[dspy.Signature]
 _ERRORS = 5  # of a JSON value that are told to the model
@@ -104,7 +104,7 @@ def _value(name: str, text: str, annotation: Any) -> Any:
     text = unfence(text.strip()).strip()
     try:
         value = _parser(annotation).validate_json(text)
-        load_json(text)
+        check_json(text)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False, include_input=False)
         places = (".".join(map(str, problem["loc"]))[:80] or "value" for problem in problems)

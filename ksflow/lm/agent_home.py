@@ -43,7 +43,7 @@ def thrown_away() -> Iterator[Path]:
 
 
 def copied(names: Sequence[str], home: Path) -> dict[str, bytes]:
-    """Copy files below the user's home into another one: the contents of each."""
+    """Copy files below the user's home into another home. Returns name -> contents of the files that are there."""
     contents: dict[str, bytes] = {}
     for name in names:
         file = Path(name).expanduser()
@@ -78,7 +78,7 @@ def renew(credentials: Mapping[str, bytes], home: Path) -> None:
 
 
 def write_new(name: str | Path, data: bytes, mode: int, folder: int | None = None) -> None:
-    """Write a file that does not exist yet. Raises OSError, also where a link of that name does."""
+    """Write a file that does not exist yet, never through a link. Raises OSError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     with os.fdopen(os.open(name, flags, mode, dir_fd=folder), "wb") as file:
         file.write(data)
@@ -121,7 +121,7 @@ def _read_plain(name: str | Path, most: int, folder: int | None = None) -> bytes
 
 
 def installed(program: str) -> list[str]:
-    """What has to be seen so that a program can be started: the system, its file, and what was installed with it."""
+    """Return the paths that a program reads when it starts: the system's, its own, and those installed with it."""
     real = Path(program).resolve()
     folders = [parent for parent in real.parents if parent.name == "node_modules"]
     environment = Path(program).absolute().parent.parent  # an interpreter's own packages
@@ -130,7 +130,7 @@ def installed(program: str) -> list[str]:
 
 
 def proxy_ports(environment: Mapping[str, str]) -> list[int]:
-    """The ports that proxies and servers in an environment have."""
+    """Return the ports of the proxies and servers that an environment names."""
     ports = []
     for name, text in environment.items():
         if name in ADDRESSES or name.endswith("_BASE_URL"):

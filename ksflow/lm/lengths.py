@@ -63,7 +63,7 @@ def lengths(model: Model) -> Lengths:
 
 
 def context_of(model: Model) -> int | None:
-    """Return what prompt and answer may have together: as configured, and as the server said."""
+    """Return how many tokens prompt and answer may have together, as configured or as the server said, if known."""
     return min(filter(None, (model.context_tokens, lengths(model).context)), default=None)
 
 

@@ -115,7 +115,7 @@ class Program(dspy.Module):  # type: ignore[misc]
         return self.layout or dspy.settings.adapter or KernelAdapter()
 
     def get_lm(self) -> Any:
-        """The model that `set_lm` gave it, else the stage's own: DSPy's optimisers ask for it."""
+        """Return the model that `set_lm` set, else the stage's own. DSPy's optimisers call this."""
         return self.predict.lm or self.lm
 
     def forward(self, **inputs: str) -> dspy.Prediction:
@@ -186,7 +186,7 @@ class Program(dspy.Module):  # type: ignore[misc]
         return brief
 
     def messages(self, inputs: Mapping[str, str]) -> list[dict[str, Any]]:
-        """The prompt with these inputs, as it is sent at the first attempt."""
+        """Return the prompt with these inputs, as it is sent at the first attempt."""
         messages: list[dict[str, Any]] = self.adapter.format(self.predict.signature, self.predict.demos, dict(inputs))
         return messages
 
@@ -204,14 +204,14 @@ class Program(dspy.Module):  # type: ignore[misc]
         return f"{header(names[0])}\n" if names else ""
 
     def first_call(self, inquiry: Inquiry[Any]) -> Question:
-        """What the first call for it may cost."""
+        """Return what the first call for an inquiry may cost."""
         texts = [str(message["content"]) for message in self.messages(inquiry.inputs)]
         most = answer_limit(self.model, inquiry.answer_tokens)
         model = replace(self.model, max_tokens=most) if most else self.model
         return first_question(self.label, model, prompt_tokens(texts))
 
     def laid_out(self, inputs: Mapping[str, str]) -> Prompt:
-        """The prompt with these inputs, and the tokens of its sections."""
+        """Return the prompt with these inputs, and the tokens of its sections."""
         messages = self.messages(inputs)
         kinds = inputs.kinds if isinstance(inputs, Brief) else {}
         sections = [("instructions", "stable", _size(messages[:-1]))]
@@ -239,12 +239,7 @@ class Program(dspy.Module):  # type: ignore[misc]
 
         ConfigError where it is none, or was compiled for another signature. A model in the file is not taken.
         """
-        state = compiled.read_state(Path(path), self.stage, self.declared)
-        try:
-            self.load_state({"predict": state})
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            why = f"{type(error).__name__} {error}"
-            raise ConfigError(f"{path} holds no prompt for {self.stage}: {why}; compile it again") from error
+        self.load_state({"predict": compiled.read_state(Path(path), self.stage, self.declared)})
 
     def _check(self, inputs: Mapping[str, str]) -> None:
         """DSPy would send a prompt with a hole."""

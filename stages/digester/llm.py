@@ -255,7 +255,7 @@ class LlmDigester(ModelStage):
     def _reader(
         self, work: _Work, piece: tuple[ShownPassage, ...]
     ) -> tuple[Callable[[dict[str, Any]], dict[str, Note]], list[dict[str, Note]]]:
-        """What reads an answer, and the notes that held in each of those that it has read."""
+        """Return a function that reads an answer, and a list to which it adds the valid notes of each answer."""
         current = {title: note for title, note in work.notes.items() if title in work.mine}
         parts: dict[str, list[Passage]] = {}
         for item in piece:

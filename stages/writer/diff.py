@@ -73,7 +73,7 @@ class EditSignature(WriterSignature):
 
 @dataclass(eq=False)
 class Diff(ModelWriter):
-    """Edits of the base's files, or of the failed attempt's."""
+    """A writer whose model edits the base's files, or the failed attempt's."""
 
     label, signature = "writer=diff", EditSignature
     style: str = "blocks"

@@ -29,7 +29,7 @@ Answer with every file of the new kernel, complete.
 
 
 def preference(source: RowSource) -> Iterator[Row]:
-    """Yield the pairs of a run as rows: of all three kinds, where the writer is among the stages."""
+    """Yield the pairs of a run as rows: without the stage of the writer no pairs of kernels."""
     yield from _formats(source)
     yield from _answers(source)
     if "writer" in source.stages:

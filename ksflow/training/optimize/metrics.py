@@ -49,7 +49,7 @@ UNRATED = {Verdict.TIMEOUT: reward.REJECTED[Verdict.CRASH], Verdict.UNTIMED: 0.5
 
 @dataclass
 class Judge:
-    """Asks the evaluator once for each kernel beside a base, one at a time, and at most `most` times."""
+    """Has kernels judged beside their bases: each pair once, one at a time, and at most `most` pairs."""
 
     evaluate: Evaluator
     most: int = 500

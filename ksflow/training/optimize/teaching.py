@@ -130,7 +130,7 @@ class CandidateProgram(Program):
 
 
 class Course:
-    """What an optimiser works with: program, examples, metric and teacher, inside of the `with` block of `open`.
+    """What an optimiser of DSPy's takes: program, examples, metric and teacher. Use them inside `with course.open():`.
 
     An example has the inputs of a question and `case`, its number. `held_out` is for measuring, never for compiling.
     """

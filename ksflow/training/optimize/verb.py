@@ -197,7 +197,7 @@ class ScoreComparison:
 
 
 def card(name: str, rows: Mapping[str, str], compared: ScoreComparison, before: str, after: str) -> str:
-    """Markdown. `rows`: what is worth knowing, with its value; before, after: the instructions."""
+    """Return the card of a compiled prompt as Markdown. rows: the table's entries. before, after: the instructions."""
     lines = (f"| {key} | {' '.join(value.split()).replace('|', chr(92) + '|')} |" for key, value in rows.items())
     table = "\n".join(lines)
     same = "The instruction is unchanged." if before == after else f"## Instruction after\n\n{_quoted(after)}"
