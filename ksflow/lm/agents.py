@@ -70,8 +70,8 @@ class Agent(Engine):
     environment: variables that it sees, its key among them. settings: its own files, of which it gets copies in a home
     of its own. credentials: such files that it renews, and whose copy replaces them then. readable: where it is
     installed. ports: what it may connect to over TCP, beside those that the addresses in its environment name; null is
-    any. checks: how often it may ask the judge. minutes: how long it may take. box: whether it is held; false trusts
-    it with this whole account.
+    any. checks: how often it may ask the judge. minutes: how long it may take. box: whether it runs in a sandbox;
+    false trusts it with this whole account.
     """
 
     command: Sequence[str]
@@ -110,7 +110,7 @@ class Agent(Engine):
         assert self.program
 
     def complete(self, request: "Request") -> "Response":
-        """What the agent leaves, laid out as the question asks. StageError where it ends without an answer."""
+        """Return what the agent leaves, in the form of an answer. Raises StageError if it ends without one."""
         prompt = "\n\n".join(message.text or "" for message in request.messages)
         prompt = f"{request.system}\n\n{prompt}" if isinstance(request.system, str) else prompt
         work = call_context().workspace
@@ -124,7 +124,7 @@ class Agent(Engine):
         return response
 
     def answer_cost(self, response: "Response") -> tuple[float, str]:
-        """Dollars that an answer cost, and who says so."""
+        """Return what an answer cost in dollars, and who says so."""
         return self._costs.get(response.id or "", (0.0, "unknown"))
 
 
@@ -152,7 +152,7 @@ class _Run:
         self._checks = os.open(folder / ".checks", os.O_RDONLY | os.O_DIRECTORY)
 
     def finish(self) -> Usage:
-        """Run it to its end. Raises StageError where it could not be run, or told of an error and left no answer."""
+        """Run the agent to its end, and return what it says. Raises StageError if it did not run or left no answer."""
         program = self.agent.program
         limit_s, budget = self.agent.minutes * 60, call_context().until
         if budget is not None:

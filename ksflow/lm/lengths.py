@@ -136,7 +136,7 @@ def answers_as(model: Model, name: str) -> str:
 
 
 def tell(model: Model, sent: int, counted: int, name: str) -> None:
-    """Tell a person, once for each model, what its answers show to be wrong."""
+    """Warn, once for each model, of what its answers show to be wrong."""
     known, log = lengths(model), logging.getLogger("ksflow.models")
     if not known.cut and sent >= _SHORT and 0 < counted < _CUT * sent:
         known.cut = (

@@ -127,7 +127,7 @@ class Program(dspy.Module):  # type: ignore[misc]
             return self.predict(**inputs)
 
     def ask(self, inquiry: Inquiry[T], key: str = "", before: Callable[[str], None] = lambda refused: None) -> T:
-        """What the inquiry makes of the answer of the stage's own model, which is told of each refusal and asked again.
+        """Ask the stage's own model until an answer is accepted; return what the inquiry makes of the answer.
 
         `key` (and the call context's `sample_index`) sets this question apart from an earlier one with the same words:
         the same key gets the same answer out of the cache, another key a new one. `before` is told, ahead of each
@@ -174,7 +174,7 @@ class Program(dspy.Module):  # type: ignore[misc]
         raise Unusable(self.label, f"malformed answer after {attempt} attempts: {reason}")
 
     def brief(self, sections: Iterable[Section]) -> Brief:
-        """The inputs of a question: its sections in what the model can take. What has no room is logged."""
+        """Return the sections as the inputs of a question, cut to what the model can take. Omissions are logged."""
         budget = context_of(self.model)
         if budget is not None:
             fixed = dict.fromkeys(self.declared.input_fields, "x")  # blanks around a text count

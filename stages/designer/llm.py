@@ -97,7 +97,7 @@ class Design(dspy.Signature):  # type: ignore[misc]
 
 @dataclass(eq=False)
 class LlmDesigner(ModelStage):
-    """Ten avenues, five experiments, three picked: the paper's numbers."""
+    """Asks a model for at least ten avenues and five experiments, and picks three, as the paper does."""
 
     label, signature = "designer=llm", Design
     avenues: int = 10
@@ -125,7 +125,7 @@ class LlmDesigner(ModelStage):
         return self.program.ask(inquiry, key=str(len(population.trials)))
 
     def _base(self, problem: Problem, selection: Selection, room: int) -> str:
-        """The base; of a long one the device functions that most of the time goes to, and what was last changed."""
+        """Return the base's text; of a long file the slowest device functions and what was last changed."""
         kernel = selection.base.kernel
         if kernel is None or len(kernel.files) > 1:
             return render.listing(kernel)

@@ -103,7 +103,7 @@ class Places(dspy.Signature):  # type: ignore[misc]
 
 @dataclass
 class _Work:
-    """One digestion: what it has learnt and used so far."""
+    """The state of one digestion: what it has learnt and used so far."""
 
     problem: Problem
     population: Population
@@ -204,7 +204,7 @@ class LlmDigester(ModelStage):
             self.watch(Unread(sources, why))
 
     def _limit(self, work: _Work, size: int) -> str:
-        """The limit that a prompt of so many tokens would go beyond; empty where it goes beyond none."""
+        """Return the limit that a prompt of so many tokens would exceed, or ""."""
         if self.minutes is not None and time.monotonic() - work.started > 60 * self.minutes:
             return f"digester.minutes={self.minutes:g}"
         if work.tokens and work.tokens + size > self.tokens:
@@ -212,7 +212,7 @@ class LlmDigester(ModelStage):
         return f"{work.failed} pieces in a row gave no notes" if work.failed >= _IN_A_ROW else ""
 
     def _count(self, work: _Work, size: int, refused: str) -> None:
-        """Before a prompt is sent. StageError where it would be sent again and there is no room for that."""
+        """Count a prompt that is sent next. Raises StageError if it is sent again and exceeds a limit."""
         size += estimate(refused) if refused else 0
         if refused and (why := self._limit(work, size)):
             raise StageError("digester=llm", f"{why} leaves no room to ask again; raise it; refused: {refused[:_TELL]}")
@@ -221,7 +221,7 @@ class LlmDigester(ModelStage):
     def _piece(
         self, work: _Work, piece: tuple[ShownPassage, ...], inputs: dict[str, str], which: tuple[int, int]
     ) -> Progress:
-        """Read a piece; what came of it. StageError where it is the only one."""
+        """Read a piece, and return what came of it. Raises StageError if the only piece has no answer."""
         asked = self.program  # the key names what is read, for what, and by whom; what was known before is no part
         parts = [asked.model.identity, asked.answered_by, asked.predict.signature.instructions]
         key = digest(*parts, *(inputs[name] for name in ("task", "target", "documents", "outcomes")), digits=32)
@@ -242,7 +242,7 @@ class LlmDigester(ModelStage):
         return replace(report, found=tuple(notes.values()))
 
     def _read(self, work: _Work, piece: tuple[ShownPassage, ...], inputs: dict[str, str]) -> dict[str, Note]:
-        """The notes of an answer that holds; of one that never does, those that hold. StageError where none do."""
+        """Return the notes of a valid answer, or the valid notes of the best one. Raises StageError without any."""
         accept, held = self._reader(work, piece)
         size = self.program.tokens(inputs)
         try:

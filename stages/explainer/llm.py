@@ -53,7 +53,7 @@ class Explain(dspy.Signature):  # type: ignore[misc]
 
 @dataclass(eq=False)
 class LlmExplainer(ModelStage):
-    """Asks a model about one kernel, whose facts are given."""
+    """Has a model describe a kernel whose facts are given."""
 
     label, signature = "explainer=llm", Explain
     lines: int = 3000

@@ -65,7 +65,7 @@ class _Family:
 
     @cached_property
     def untried(self) -> int:
-        """How many declared values no accepted kernel of the family has, or of those that it may have learnt from."""
+        """The number of declared values that no accepted kernel of the family, or that it may have learnt from, has."""
         options = {(t.name, option) for t in declared(self.ranked[0].kernel.main) for option in t.options}
         if self.members[0].trial.origin is not Origin.SEED:
             return len(options - self.met)

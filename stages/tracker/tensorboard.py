@@ -18,7 +18,7 @@ class TensorBoard(Tracker):
         self._folder = Path(folder)
 
     def start(self, run: TrackedRun) -> set[int]:
-        """Open the folder of the run; the trials that are in it. Raises OSError where it cannot be written."""
+        """Open the folder of the run, and return the trials in it. Raises OSError if it cannot be written."""
         from torch.utils.tensorboard import SummaryWriter
 
         mark = f"{run.identity}.ksflow"
@@ -51,12 +51,12 @@ class TensorBoard(Tracker):
 
 
 def _free(run_folder: Path, identity: str) -> Path:
-    """The folder, or one beside it where it is another run's: of a lineage that is gone, say."""
+    """Return the folder, or one beside it if another run has it, of a lineage that is gone."""
     return run_folder.with_name(f"{run_folder.name}-{identity[:6]}") if any(run_folder.glob("*.ksflow")) else run_folder
 
 
 def _steps(run_folder: Path) -> set[int]:
-    """The trials that a folder's event files have."""
+    """Return the trials in a folder's event files."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     if not run_folder.is_dir():

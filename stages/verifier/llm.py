@@ -62,7 +62,7 @@ class Verify(dspy.Signature):  # type: ignore[misc]
 
 @dataclass(eq=False)
 class LlmVerifier(ModelStage, Verifier):
-    """Asks a model, best another one than the writer's."""
+    """Has a model review a kernel; best another model than the writer's."""
 
     label, signature = "verifier=llm", Verify
     attempts: int = 2
@@ -74,7 +74,7 @@ class LlmVerifier(ModelStage, Verifier):
     """Tokens of the kernel."""
 
     def __call__(self, *asked: Any, **more: Any) -> Review:
-        """What comes of the answer to `question`, which has the same parameters."""
+        """Return the review that the answer to `question` makes, which has the same parameters."""
         return self.program.ask(self.question(*asked, **more))
 
     def question(

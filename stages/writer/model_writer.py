@@ -93,7 +93,7 @@ class ModelWriter(ModelStage, Writer):
     """Tokens of the file to change: it is shown whole, unless a writer says otherwise."""
 
     def __call__(self, problem: Problem, selection: Selection, *asked: Any, **more: Any) -> Kernel:
-        """What comes of the answer to `question`, which has the same parameters."""
+        """Return the kernel that the answer to `question` makes, which has the same parameters."""
         return self.program.ask(self.question(problem, selection, *asked, **more), key=selection.rationale)
 
     def question(
@@ -148,21 +148,21 @@ class ModelWriter(ModelStage, Writer):
         return Inquiry(self.program.brief(sections), accept, self.answer_tokens(start.main))
 
     def _base(self, base: Kernel, attempt: Kernel | None, topics: str, room: int) -> str:
-        """The base's main file; where a long attempt at it is shown, how it differs from that."""
+        """Return the base's main file, or its difference from a long attempt that is shown as well."""
         if attempt is None or count(base.main) < _LONG:
             return self.show_kernel(base, topics, room)
         return excerpt.first_lines(difference(base, attempt, "the failed attempt"), room)
 
     def show_kernel(self, kernel: Kernel | None, about: str, room: int) -> str:
-        """The main file as the model sees it; of one that is edited what bears on `about`, in so many tokens."""
+        """Return the main file as the model sees it: of a file to edit, what bears on `about` in so many tokens."""
         return kernel.main if kernel else ""
 
     def answer_tokens(self, text: str) -> int:
-        """What an answer takes that is about a file; 0 where that is never much."""
+        """Return the tokens of an answer about a file; 0 if that is never much."""
         return 0
 
     def main(self, answer: dict[str, Any], start: Kernel) -> str:
-        """The new main file, and other new ones below it, of the kernel `start`. ValueError says what is wrong."""
+        """Return the new main file of the kernel `start`, and other new files below it. Raises ValueError."""
         raise NotImplementedError
 
     def more_sections(self, start: Kernel, work: str, repairs: bool) -> list[Section]:

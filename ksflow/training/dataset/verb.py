@@ -93,7 +93,7 @@ def _listed(key: str, value: str, valid: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _splits(problems: set[str], named: str) -> dict[str, str]:
-    """Problem -> train or test: as named, or by its name's digest; all precisions of one are in the same split."""
+    """Return problem -> train or test, as named or by its name's digest. All precisions of one go together."""
     families = {name_without_precision(problem) for problem in problems}
     if named:
         test = {name_without_precision(problem) for problem in _listed("test_problems", named, tuple(sorted(problems)))}
@@ -125,7 +125,7 @@ def _cleaner(lineage: Path) -> Callable[[str], str]:
 
 @contextmanager
 def _replacing(out: Path) -> Iterator[Path]:
-    """A new folder that takes the place of `out` once it is complete; until then `out` stays as it is."""
+    """Yield a new folder that replaces `out` once the block has ended without an error."""
     ours = out.is_dir() and ((out / _MARK).is_file() or not any(out.iterdir()))
     if out.exists() and not ours:
         raise ConfigError(f"out={out} exists and is no data set; name another folder")
