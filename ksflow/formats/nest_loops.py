@@ -50,6 +50,13 @@ def parallel(node: "Node", count: int, simd: str = "") -> str:
     return f"#pragma omp parallel for{simd} collapse({count}) num_threads(THREADS) if ({work} > {_SHARED})\n"
 
 
+def memory(name: str, size: str) -> list[str]:
+    """Memory of a thread that stays between calls: what a call gives back is faulted in again."""
+    kept = f"static thread_local std::vector<REAL> {name}_;"
+    return [kept, f"if ((int64_t){name}_.size() < {size}) {name}_.resize({size});",
+            f"REAL *__restrict {name} = {name}_.data();"]  # fmt: skip
+
+
 def kind(node: "Node") -> str:
     """each, rows, columns or tile: how a node's loops are best ordered."""
     if not node.sums.op:
@@ -80,8 +87,7 @@ def shared(node: "Node") -> int:
 
 def loops(node: "Node", level: int) -> list[str]:
     """The loops of a node inside its first `level` loops."""
-    lines = {"each": _each, "rows": _rows, "columns": _columns, "tile": _tile}[kind(node)](node, level)
-    return lines
+    return {"each": _each, "rows": _rows, "columns": _columns, "tile": _tile}[kind(node)](node, level)
 
 
 def _names(index: Sequence[str]) -> set[str]:
@@ -167,9 +173,7 @@ def _tile(node: "Node", level: int) -> list[str]:
         packed[leaf] = f"{name}[{r} * NR + b]"
         b = ["for (int64_t b = 0; b < NR; b++)", head(r, size)]
         packing += [
-            f"static thread_local std::vector<REAL> {name}_;",
-            f"if ((int64_t){name}_.size() < {size} * NR) {name}_.resize({size} * NR);",
-            f"REAL *__restrict {name} = {name}_.data();",
+            *memory(name, f"{size} * NR"),
             *block(
                 b if r in _names(index[-1:]) else b[::-1],
                 [f"const int64_t {column} = from + std::min(b, width - 1);",

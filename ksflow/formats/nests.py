@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
-from ksflow.formats.nest_loops import block, head, loops, parallel, preamble, shared
+from ksflow.formats.nest_loops import block, head, loops, memory, parallel, preamble, shared
 
 At = Callable[[Sequence[str]], str]
 Whole = Callable[[Sequence[str]], list[str]]
@@ -36,6 +36,7 @@ class Node:
     ) -> None:  # fmt: skip
         self.nest, self.shape, self.value, self.reduced, self.op = nest, tuple(shape), value, tuple(reduced), op
         self.base, self.region, self.steps, self.out = base, region, steps, ""
+        self.looped = region[0] if region else self.shape  # the replaced region, or all
         self.name = f"t{len(nest.nodes)}"
         self.inline = self.in_place = self.local = False
         self.core: Node | None = None  # the reduction whose result this node finishes
@@ -47,20 +48,18 @@ class Node:
 
     @cached_property
     def axes(self) -> list[int]:
-        """The axes with a loop, of the replaced region if there is one."""
-        shape = self.region[0] if self.region else self.shape
-        return [axis for axis, size in enumerate(shape) if size != "1"]
+        """The axes with a loop."""
+        return [axis for axis, size in enumerate(self.looped) if size != "1"]
 
     @property
     def dims(self) -> list[str]:
         """The sizes of these axes."""
-        shape = self.region[0] if self.region else self.shape
-        return [shape[axis] for axis in self.axes]
+        return [self.looped[axis] for axis in self.axes]
 
     @property
     def index(self) -> list[str]:
         """The loops' indices, 0 for an axis of one element."""
-        return _index(self.region[0] if self.region else self.shape)
+        return _index(self.looped)
 
     @property
     def target(self) -> list[str]:
@@ -247,13 +246,6 @@ class Nest:
         self.nodes.remove(whole)
         whole.out, whole.steps, whole.name = node.out, node.steps, node.name
         return loops(whole, 0)
-
-
-def memory(name: str, size: str) -> list[str]:
-    """Memory of a thread that stays between calls: what a call gives back is faulted in again."""
-    kept = f"static thread_local std::vector<REAL> {name}_;"
-    return [kept, f"if ((int64_t){name}_.size() < {size}) {name}_.resize({size});",
-            f"REAL *__restrict {name} = {name}_.data();"]  # fmt: skip
 
 
 def offset(index: Sequence[str], steps: Sequence[str]) -> str:
