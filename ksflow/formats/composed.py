@@ -12,27 +12,35 @@ def _as_type(given: Any, kind: Any = None, *args: Any, **named: Any) -> Any:
     name = str(named.get("dtype", kind) or "float").rpartition(".")[2].strip("'>")
     if name.startswith(("int", "uint")):
         return given._do("trunc", [given], {})
-    if name in ("float", "float32", "float64", "double"):
+    if name in ("float", "float32", "float64", "double", "cpu"):
         return given
     raise NotImplementedError(f"it converts to {name}")
 
 
-def _mean(x: Any, axis: Any = None, keepdims: Any = False, **named: Any) -> Any:
-    total = x._reduced("sum", axis, keepdims, **named)
-    axis = named.get("dim", axis)
+def _count(x: Any, axis: Any) -> Size:
     axes = range(x.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
-    count: Size = Size.of(1)
-    for one in axes:
-        count = Size.of(Size.of(x.shape[one]) * count if count != 1 else x.shape[one])
-    return total / count
+    first, *others = [Size.of(x.shape[one]) for one in axes]
+    for size in others:
+        first = Size.of(first * size)
+    return first
 
 
-def _var(x: Any, axis: Any = None, *, ddof: int = 0, **named: Any) -> Any:
-    if ddof or {*named} - {"dim", "keepdim", "keepdims"}:
-        raise NotImplementedError("it calls var with ddof or correction")
-    axis = named.get("dim", axis)
+def _mean(x: Any, axis: Any = None, keepdims: Any = False, **named: Any) -> Any:
+    axis = named.pop("dim", axis)
+    return x._reduced("sum", axis, keepdims, **named) / _count(x, axis)
+
+
+def _var(x: Any, *args: Any, **named: Any) -> Any:
+    """The variance. A method is NumPy's or torch's by its keywords, as the two divide by different counts."""
+    less = named.pop("ddof", named.pop("correction", named.pop("unbiased", None)))
+    if less is None and not ({"axis", "keepdims"} & {*named} or {"dim", "keepdim"} & {*named}):
+        raise NotImplementedError("it calls var or std without axis=, dim=, ddof= or correction=")
+    less = int("dim" in named or "keepdim" in named) if less is None else int(less)
+    axis = args[0] if args else named.pop("axis", named.pop("dim", None))
     apart = x - _mean(x, axis, True)
-    return _mean(apart * apart, axis, named.get("keepdim", named.get("keepdims", False)))
+    named = {"axis": axis, "keepdims": named.pop("keepdim", named.pop("keepdims", False)), **named}
+    total = x._do("sum", [apart * apart], named)
+    return total / (_count(x, axis) - less)
 
 
 def _softmax(x: Any, *args: Any, **named: Any) -> Any:

@@ -30,6 +30,7 @@ class Array:
 
     ndim = property(lambda self: len(self.shape))
     T = property(lambda self: self._transpose())
+    dtype = "float"
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -46,12 +47,14 @@ class Array:
         return self._do(ufunc.__name__ if method == "__call__" else reduced, args, named)
 
     def __array_function__(self, function: Any, types: Any, args: Any, named: Any) -> Any:
-        return self._do(function.__name__, args, named)
+        more = {"ddof": 0} if function.__name__ in ("var", "std") else {}
+        return self._do(function.__name__, args, {**more, **named})
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         first = next(one for one in args if isinstance(one, Array))
-        return first._do(function.__name__, args, kwargs or {})
+        unbiased = function.__name__ in ("var", "std") and not {"unbiased", "correction"} & {*(kwargs or {})}
+        return first._do(function.__name__, args, {**({"correction": 1} if unbiased else {}), **(kwargs or {})})
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -64,7 +67,7 @@ class Array:
         if composed := COMPOSED.get(name):
             return composed(*args, **{key: value for key, value in named.items() if key != "_stacklevel"})
         if formula := _FORMULAS.get(name):
-            if named or len(args) != formula.count("{") - formula.count("{0}") + 1:
+            if any(named.values()) or len(args) != formula.count("{") - formula.count("{0}") + 1:
                 raise NotImplementedError(f"it calls {name} with {', '.join(named) or 'other arguments'}")
             self.nest.rounds |= name in _ROUNDS
             return self._each(formula, args)

@@ -14,7 +14,7 @@ from ksflow.stages.evaluator.local import LocalEvaluator
 
 FUNCTIONS = {
     "rms_norm": ("x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + 1e-6) * w", "ACC LANES", 1),
-    "layer_norm": ("(x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1) * w + b", "ACC LANES", 1),
+    "layer_norm": ("(x - x.mean(-1, keepdims=True)) / np.std(x, -1, keepdims=True) * w + b", "ACC LANES", 1),
     "softmax": ("np.exp(x - x.max(-1, keepdims=True)) / np.exp(x - x.max(-1, keepdims=True)).sum(-1, keepdims=True)",
                 "ACC METHOD LANES", 1),
     "gelu": ("0.5 * x * (1 + np.tanh(0.7978845608 * (x + 0.044715 * x**3)))", "METHOD", 1),
