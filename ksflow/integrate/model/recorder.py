@@ -75,7 +75,10 @@ class Recorder:
         self.facts["unfit"] = _unwatchable(function)
         file = getattr(inspect.getmodule(function), "__file__", "") or getattr(space, "__file__", "")
         self.facts["file"] = os.path.abspath(file)
+        self.facts["program"] = space is sys.modules.get("__main__")
         if not self.facts["unfit"]:
+            usual = {name: one.default for name, one in inspect.signature(function).parameters.items()}
+            self.facts["defaults"] = {name: repr(value) for name, value in usual.items() if type(value) in _PLAIN}
             watched = self.watching(function)
             setattr(owner, last, staticmethod(watched) if isinstance(raw, staticmethod) else watched)
         return True
