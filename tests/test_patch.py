@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from test_model_profile import ksflow
 
+from ksflow.integrate.model.timed import time_beside
+
 pytestmark = pytest.mark.slow
 PACKAGE = {
     "shop/__init__.py": "",
@@ -208,3 +210,10 @@ nets.gate(x[:3], state | {"total": total[:3]}), nets.gate(x, state, k=3.0)
 print(dict(_ksflow_gate.kernel_calls))
 """
     assert "{'kernel': 3, 'shape': 1, 'arguments': 1}" in python(repository, "-c", counts)
+
+
+def test_what_cannot_be_timed_is_said(tmp_path: Path) -> None:
+    (tmp_path / "reference.py").write_text("")
+    rows, why = time_beside({"path": [], "root": str(tmp_path), "module": "nowhere.filters"})
+    assert rows == []
+    assert why.startswith("ModuleNotFoundError: No module named 'nowhere'")

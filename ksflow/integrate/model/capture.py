@@ -2,7 +2,7 @@
 
 import json
 import os
-import shutil
+import re
 import statistics
 import subprocess
 import time
@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ksflow import home
 from ksflow.errors import ConfigError, one_line, suggest
 from ksflow.evaluation.judge import contents
-from ksflow.integrate.model import recorder
+from ksflow.integrate.model import look, recorder
 from ksflow.records import Json
 
 
@@ -97,7 +98,8 @@ def observe(target: str, command: str, folder: Path, title: str = "") -> Seen:
 
     title: what the command is called. folder: where records are put.
     """
-    shutil.copy(recorder.__file__, folder / "sitecustomize.py")
+    texts = [Path(str(part.__file__)).read_text(encoding="utf-8") for part in (look, recorder)]
+    home.write(folder / "sitecustomize.py", re.sub("^from ksflow.*", "", "".join(texts), flags=re.MULTILINE))
     path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))
     order = json.dumps([target, str(folder)])
     log = folder / "log"

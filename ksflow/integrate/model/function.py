@@ -15,10 +15,9 @@ import torch
 from ksflow.errors import catch_foreign
 from ksflow.formats.kernel.arrays import as_arrays, as_tensors
 from ksflow.integrate.model import TEXTS
-from ksflow.integrate.model.calls import ModuleCall, meta
+from ksflow.integrate.model.calls import Case, ModuleCall, meta
 from ksflow.integrate.model.capture import Family, Seen, as_python, inside
 from ksflow.integrate.model.graph import names_for
-from ksflow.integrate.model.problem import Case
 from ksflow.integrate.model.slices import Unsliceable, sliced
 from ksflow.integrate.model.user_file import wait
 from ksflow.records import Json

@@ -18,11 +18,12 @@ import torch
 from ksflow.errors import ConfigError, catch_foreign, one_line
 from ksflow.formats.kernel import arrays
 from ksflow.integrate.model import TEXTS
-from ksflow.integrate.model.calls import Meta
+from ksflow.integrate.model.calls import Case, Meta
 from ksflow.integrate.model.capture import Family, Seen, fixed
+from ksflow.integrate.model.folder import Folder
 from ksflow.integrate.model.function import Function
 from ksflow.integrate.model.graph import Forward, export_forward
-from ksflow.integrate.model.problem import Case, Folder, case_of
+from ksflow.integrate.model.problem import case_of
 from ksflow.integrate.model.profile import Region
 from ksflow.integrate.model.slices import Unsliceable, fingerprint, sliced
 from ksflow.integrate.model.user_file import UserModel
@@ -69,7 +70,7 @@ def isolate(seen: Seen, folder: Path, out: Path, name: str = "") -> tuple[Json, 
 
 def _remark(seen: Seen, chosen: Family) -> None:
     """Say what is fixed in the calls that a problem is made of, and which calls are not taken."""
-    seen.remarks.append(f"fixed: {_fixed(seen, chosen)}; a patch leaves calls with others to the original code")
+    seen.remarks.append(f"fixed: {_fixed(seen, chosen)}; a patch leaves calls with other values to the original code")
     for family in seen.families:
         if family is not chosen:
             calls, part = sum(row["calls"] for row in family.rows), family.seconds / seen.seconds

@@ -14,7 +14,7 @@ import json
 import re
 import subprocess
 import tempfile
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
@@ -111,18 +111,17 @@ def _module(
     slower = [line for line, row in zip(cases, rows, strict=False) if not row["why"] and row["after"] >= row["before"]]
     if len(slower) == len(cases):
         raise ConfigError(
-            f"no patch: the patched {facts['callee']} is slower for every shape ({_times(rows[0])}): search on, or "
-            "isolate a function that calls it, whose calls take longer"
+            f"no patch: {facts['callee']} is not faster with the kernel for any shape ({_times(rows[0])}): search on, "
+            "or isolate a function that calls it, whose calls take longer"
         )
     body = _text(candidate, facts, [line for line in cases if line not in slower])
     known = json.loads(Path(problem.root, REGION).read_text(encoding="utf-8"))
     known["beside"] = {"kernel": trial.kernel.digest, "chip": candidate.target.chip, "rows": rows, "why": why}
     with contextlib.suppress(OSError):  # only the text of a pull request lacks it
         home.write(Path(problem.root, REGION), json.dumps(known, indent=1) + "\n")
-    lines = ["original and patched function in turns, in warm calls:"] if rows else []
-    lines += [f"- {_times(row)}" for row in rows if not row["why"]]
+    lines = _timed(cases, rows, slower)
     lines += [f"the patched function was not timed beside the original: {why}"] if why else []
-    lines += [f"fixed: {facts['fixed']}; calls with others run the original code"] if facts.get("fixed") else []
+    lines += [f"fixed: {facts['fixed']}; calls with other values run the original code"] if facts.get("fixed") else []
     head = TEXTS["PATCH"].format(
         function=facts["function"],
         title=f"kernel {trial.id} of run {problem.name}/{candidate.run}",
@@ -133,11 +132,18 @@ def _module(
     return head + body, (*said, *lines)
 
 
+def _timed(cases: Iterable[str], rows: Sequence[Json], slower: Collection[str]) -> list[str]:
+    """A line for each case that was timed, below a head."""
+    left = dict.fromkeys(slower, ": slower, so the original code takes calls of this shape")
+    known = [(line, row) for line, row in zip(cases, rows, strict=False) if not row["why"]]
+    lines = [f"- {_times(row)}{left.get(line, '')}" for line, row in known]
+    return ["original and patched function in turns, in warm calls:", *lines] if lines else []
+
+
 def _times(row: Json) -> str:
     """A case's times as a line."""
     ratio = row["before"] / row["after"]
-    slower = ": slower, so the original code takes calls of this shape" if ratio <= 1 else ""
-    return f"{row['name']}: {row['before']:.4g} µs original, {row['after']:.4g} µs patched, x{ratio:.3g}{slower}"
+    return f"{row['name']}: {row['before']:.4g} µs original, {row['after']:.4g} µs patched, x{ratio:.3g}"
 
 
 def _beside(candidate: Candidate, facts: Json, texts: tuple[str, str], cases: Iterable[Case]) -> tuple[list[Json], str]:
