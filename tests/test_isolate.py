@@ -104,7 +104,7 @@ class Grid:
 
     def step(self, u, eps=1e-5):
         if not WARM:  # as an import, a page fault or a compiler is at the first call
-            WARM.append(time.sleep(0.5))
+            WARM.append(time.sleep(0.1))
         return {"next": u * self.k + self.shift, "sum": float(u.sum())}
 
 
@@ -304,7 +304,7 @@ def test_a_method_has_its_objects_arrays_as_arguments(tmp_path: Path, capsys: py
     assert "fixed: self.shift=3, eps=1e-05, k of float64, u of float64 in all 4 calls" in said
     _, *rows = (model_region(problem) or {})["profile"]["rows"]
     assert [row[3].partition(" ")[2] for row in rows] == ["(called again)"] * 4
-    assert max(case.weight for case in problem.benchmarks) < 0.9  # the first call took half a second, others some µs
+    assert max(case.weight for case in problem.benchmarks) < 0.9  # the first call took 0.1 s, the others some µs
     assert [arg.name for arg in problem.args] == ["k", "u", "y0", "y1"]
     module = reference(problem)
     k, u, *_ = data = module.generate_input(*problem.benchmarks[0].params.values(), seed=1)
@@ -360,8 +360,10 @@ def test_what_cannot_be_cut_out_is_imported_and_said(tmp_path: Path, capsys: pyt
 
 @pytest.mark.slow
 def test_a_function_of_the_program_itself_is_watched(tmp_path: Path) -> None:
-    assert written("calls:own", "python calls.py", tmp_path / "file").benchmarks
-    assert written("calls:own", "python -m calls", tmp_path / "module").benchmarks
+    for command, folder in (("python calls.py", tmp_path / "file"), ("python -m calls", tmp_path / "module")):
+        problem = written("calls:own", command, folder)
+        assert problem.benchmarks
+        assert (model_region(problem) or {})["program"]
 
 
 def seen(target: str, code: str, tmp_path: Path) -> Seen:
