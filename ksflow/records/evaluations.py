@@ -5,7 +5,8 @@ from enum import StrEnum
 from typing import Any
 
 from ksflow.records.base import Record, are_plausible
-from ksflow.records.evidence import Claim, Comparison, Evidence
+from ksflow.records.comparisons import Claim, Comparison
+from ksflow.records.evidence import Evidence
 
 
 class Verdict(StrEnum):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ksflow.records.base import Record
-from ksflow.records.evidence import Ratio
+from ksflow.records.comparisons import Ratio
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import torch
 from ksflow.evaluation.judge import statistics
 from ksflow.evaluation.judge.samples import Samples
 from ksflow.records.base import Json, geomean, mean, relative_weights, round_significant
-from ksflow.records.evidence import BUSY, RESOLVED
+from ksflow.records.comparisons import BUSY, RESOLVED
 
 _KEPT_SAMPLES = 64
 _MARGIN = math.log(RESOLVED)
