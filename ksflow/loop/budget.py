@@ -94,10 +94,6 @@ class Meter:
         cap = next(cap for cap in self._caps if cap.name == name)
         return cap.amount(self.total_cost(cap.stage))
 
-    def used_shares(self) -> dict[str, float]:
-        """Cap -> the share of it that is spent."""
-        return {cap.name: cap.amount(self.total_cost(cap.stage)) / cap.most if cap.most else 1.0 for cap in self._caps}
-
     def check(self, question: Question) -> None:
         """Whether the caps can be kept and cover a first call of this kind. ConfigError."""
         for cap in self._caps:

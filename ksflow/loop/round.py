@@ -161,10 +161,7 @@ def check(run: Run, kernel: Kernel) -> Trial | str:
 
 
 def ask_judge(
-    run: Run,
-    kernel: Kernel,
-    evaluate: Evaluator | None = None,
-    known: Callable[[str], Evaluation | None] | None = None,
+    run: Run, kernel: Kernel, evaluate: Evaluator | None = None, known: Callable[[str], Evaluation | None] | None = None
 ) -> Evaluation:
     """The judge's word on a kernel beside the best so far, when it is its turn at the device.
 

@@ -18,8 +18,7 @@ from ksflow.loop.schedule import RunOutcome
 from ksflow.protocols import SIGN_OF_LIFE, override_call
 from ksflow.records import Seed
 
-_A_ROUND = 3
-"""Experiments that a round is expected to bring."""
+_A_ROUND = 3  # experiments that a round is expected to bring
 _LOOK_S = 0.2
 
 
@@ -147,8 +146,7 @@ class Rounds:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._running: list[ThreadJob] = []
-        self._digested = run.lineage.digested_count
-        """Trials that were known when notes were last asked for."""
+        self._digested = run.lineage.digested_count  # trials that were known when notes were last asked for
 
     def go_on(self) -> None:
         """Until nothing more may begin and nothing is in flight. Raises what a round could not go on from."""

@@ -8,8 +8,7 @@ BUSY = "(is the machine busy?)"  # ends the reason why a reading is not ranked
 RESOLVED = 1.01
 """A kernel is called faster or slower if its interval clears this margin; else it is a tie. Smaller differences depend
 on memory addresses and other processes."""
-ANOTHER_DAY = 1.03
-"""How far a ratio or a time may be off from one day to another on the same machine."""
+ANOTHER_DAY = 1.03  # how far a ratio or a time may be off from one day to another on the same machine
 SELF_TIMED = "by the benchmark's own clock, in one comparison"
 """The clock of a ratio that a benchmark reports of itself, in one process with the kernel, without a confirmation."""
 
@@ -64,8 +63,7 @@ class Speedup(Interval):
 class EvidenceRecord(Record):
     """Base of the records that judges of any version write."""
 
-    more: Json = field(default_factory=dict)
-    """Keys that this version does not know, unchanged."""
+    more: Json = field(default_factory=dict)  # keys that this version does not know, unchanged
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,17 +77,13 @@ class Ratio(EvidenceRecord, Interval):
     replicates: tuple[float, ...] = ()  # the ratio by each pair of fresh processes
     tau: float | None = None
     """Standard deviation between replicates beyond their own errors, as a natural logarithm (0.01 is 1 %)."""
-    heterogeneity_p: float | None = None
-    """p value of readings so far apart without such an effect (Cochran's Q)."""
-    ranked: bool = True
-    """Whether the two can be told apart, or be called a tie."""
-    why: str = ""
-    """Why it is not ranked: replicates disagree, or there are too few."""
+    heterogeneity_p: float | None = None  # p value of readings so far apart without such an effect (Cochran's Q)
+    ranked: bool = True  # whether the two can be told apart, or be called a tie
+    why: str = ""  # why it is not ranked: replicates disagree, or there are too few
     mean: tuple[float, float, float] | None = None
     """Ratio and interval by the mean over all calls, slow ones included; `speedup` is that of the usual call. A claim
     must hold by both."""
-    moment: int = 0
-    """0 in the search, else the number of the run's confirmation of a winner."""
+    moment: int = 0  # 0 in the search, else the number of the run's confirmation of a winner
 
     def __post_init__(self) -> None:
         if not are_plausible(self.speedup, self.low, self.high, *self.replicates):

@@ -17,14 +17,10 @@ class CheckedCase(EvidenceRecord):
 
     case: str
     seeds: tuple[int, ...] = ()
-    worst: float | str | None = None
-    """The largest error as a share of its bound; a word if that is no number (`inf`)."""
-    upstream: str = ""
-    """Result of an imported problem's rule, which does not decide: `pass`, or its objection."""
-    outputs: tuple[tuple[float | str, ...], ...] = ()
-    """Values of each output, if asked for and few."""
-    errors: tuple[tuple[float | str, ...], ...] = ()
-    """Largest absolute and relative error of each output, if asked for."""
+    worst: float | str | None = None  # the largest error as a share of its bound; a word if that is no number (`inf`)
+    upstream: str = ""  # result of an imported problem's rule, which does not decide: `pass`, or its objection
+    outputs: tuple[tuple[float | str, ...], ...] = ()  # values of each output, if asked for and few
+    errors: tuple[tuple[float | str, ...], ...] = ()  # largest absolute and relative error of each output, if asked for
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,15 +30,12 @@ class TimedCase(EvidenceRecord):
     case: str
     us: float | None = None
     interval_us: tuple[float, float] | None = None  # the 95 % interval of `us`
-    at_most_us: float | None = None
-    """The time with only the certain overhead subtracted."""
+    at_most_us: float | None = None  # the time with only the certain overhead subtracted
     impossible: bool = False
     median_us: float | None = None
     wall_us: float | None = None
-    cpu_us: float | None = None
-    """CPU time of the kernel's process, all threads, less a null kernel's with one core."""
-    threads: int | None = None
-    """With several cores: the number of threads in the kernel's process after a call."""
+    cpu_us: float | None = None  # CPU time of the kernel's process, all threads, less a null kernel's with one core
+    threads: int | None = None  # with several cores: the number of threads in the kernel's process after a call
     floor_us: float | None = None
     """The judge's limit: a time below it is impossible. The goal of a kernel is in `RooflineCase`."""
     floor: str = ""  # the cause of the floor
@@ -51,20 +44,16 @@ class TimedCase(EvidenceRecord):
     rounds: int = 0
     calls: int = 0  # per round
     worst: float | None = None  # largest error as a share of its bound
-    contents: tuple[int, ...] = ()
-    """Seeds of the inputs in the timed calls, which are never used again."""
+    contents: tuple[int, ...] = ()  # seeds of the inputs in the timed calls, which are never used again
     compared_whole: int = 0  # calls whose outputs were compared in full
     null: Mapping[str, float] = field(default_factory=dict)
     """On a CPU: times of the null kernel, and the times subtracted."""
     clock: str = ""  # name of the clock
-    trusted: bool | None = None
-    """On a GPU: whether no code of the kernel ran on the host."""
+    trusted: bool | None = None  # on a GPU: whether no code of the kernel ran on the host
     events_us: float | None = None  # by the device events of the kernel's own process
     bracket_us: float | None = None  # by the judge's clock
-    added_us: float | None = None
-    """Time that the judge's clock saw beyond the device events, which counts."""
-    gated: bool | None = None
-    """On a GPU: whether calls were queued before their inputs existed."""
+    added_us: float | None = None  # time that the judge's clock saw beyond the device events, which counts
+    gated: bool | None = None  # on a GPU: whether calls were queued before their inputs existed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,16 +142,14 @@ class Repeat(EvidenceRecord):
     """The verdict was taken over from an earlier trial with the same code."""
 
     of: str  # that trial's id
-    compiled: bool = False
-    """Whether only the compiled code is the same, not the source."""
+    compiled: bool = False  # whether only the compiled code is the same, not the source
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cached(EvidenceRecord):
     """The verdict came from the cache."""
 
-    source: str
-    """Where it was judged: a branch, or the command `evaluate`."""
+    source: str  # where it was judged: a branch, or the command `evaluate`
     date: str  # ISO 8601
 
 
@@ -172,8 +159,7 @@ class HeldOut(EvidenceRecord):
 
     right: Mapping[str, float] = field(default_factory=dict)  # case -> time in µs
     wrong: Mapping[str, str] = field(default_factory=dict)  # case -> verdict, and why
-    over: Comparison | None = None
-    """Speed-up over the fastest baseline, on the cases where it is right."""
+    over: Comparison | None = None  # Speed-up over the fastest baseline, on the cases where it is right
 
     def __str__(self) -> str:
         cases = len(self.right) + len(self.wrong)

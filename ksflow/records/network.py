@@ -77,11 +77,7 @@ def place_kernels(anchor: str, edges: Mapping[str, Mapping[str, Edge]]) -> tuple
 
 
 def _solve(
-    ranked: Mapping[str, Mapping[str, Edge]],
-    start: str,
-    first: Node,
-    nodes: dict[str, Node],
-    cores: dict[str, Core],
+    ranked: Mapping[str, Mapping[str, Edge]], start: str, first: Node, nodes: dict[str, Node], cores: dict[str, Core]
 ) -> list[str]:
     """Place the kernels that ranked measurements connect to `start`, whose place is `first`; return their ids, sorted.
 

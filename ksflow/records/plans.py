@@ -68,14 +68,12 @@ def portfolio(experiments: tuple[Experiment, ...], risks: Sequence[float] = ()) 
 class RoundStep(Record):
     """A step of a round: its start, its selection, or the ids of its plan's experiments or of a repair."""
 
-    cause: str
-    """The round's name, `<session>.<number>`; for a repair the failed trial's id."""
+    cause: str  # the round's name, `<session>.<number>`; for a repair the failed trial's id
     base: str = ""
     reference: str = ""
     rationale: str = ""
     ids: tuple[str, ...] = ()
-    planned: bool = False
-    """Whether the ids are those of a plan, which may have none."""
+    planned: bool = False  # whether the ids are those of a plan, which may have none
 
     @property
     def is_start(self) -> bool:

@@ -79,8 +79,7 @@ class Finding(Record):
     """What a verifier takes for a mistake in a kernel."""
 
     text: str
-    quote: str = ""
-    """The line of the kernel that it refers to; empty if none."""
+    quote: str = ""  # the line of the kernel that it refers to; empty if none
 
     def __post_init__(self) -> None:
         if not self.text.strip() or len(self.text) > 1000 or len(self.quote) > 300:
@@ -97,8 +96,7 @@ class Review(Record):
 
     findings: tuple[Finding, ...]
     risk_percent: float  # probability that the judge rejects the kernel, as estimated
-    mended: bool = False
-    """Whether the writer then wrote another kernel, on which the verdict is."""
+    mended: bool = False  # whether the writer then wrote another kernel, on which the verdict is
 
     def __post_init__(self) -> None:
         if len(self.findings) > 8:
@@ -215,8 +213,7 @@ class Step:
     experiment: Experiment | None
     report: str
     parent: str
-    before_us: Mapping[str, float]
-    """The parent's time per benchmark, on the population's scale."""
+    before_us: Mapping[str, float]  # the parent's time per benchmark, on the population's scale
     after_us: Mapping[str, float]  # the kernel's own
     score_us: float | None = None  # its score on the scale
     versus: Mapping[str, Speedup] = field(default_factory=dict)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 from ksflow.kernels.problem.licences import join_licences, parse_licence
-from ksflow.lineage.history import Commit, CommitKind, Order, RoundSnapshot, RunReader
+from ksflow.lineage.history import Commit, CommitKind, Order
+from ksflow.lineage.rounds import RoundSnapshot, RunReader
 from ksflow.lineage.store import Store
 from ksflow.records import Call, Evidence, Key, Origin, Scale, Timing, Trial, base_of, digest, schema
 
