@@ -55,6 +55,10 @@ class PlannedExperiment(BaseModel):
     highest_gain_percent: Annotated[float, Field(ge=-100, le=10_000)]
     innovation: Annotated[float, Field(ge=0, le=100, description="0 routine, 100 never seen")]
 
+    @property
+    def gain_percent(self) -> tuple[float, float]:
+        return self.lowest_gain_percent, self.highest_gain_percent
+
 
 class Tools:
     """The tools, each a method whose signature and docstring are what the client sees."""
@@ -150,10 +154,7 @@ class Tools:
         self._study.wait_seeds(_SEEDS_S)
         try:
             proposals = [
-                Experiment(
-                    row.description, row.rubric, (row.lowest_gain_percent, row.highest_gain_percent), row.innovation
-                )
-                for row in experiments
+                Experiment(each.description, each.rubric, each.gain_percent, each.innovation) for each in experiments
             ]
         except ValueError as error:
             raise ConfigError(str(error)) from error

@@ -171,8 +171,6 @@ class Session:
     def _processes(self) -> "list[subprocess.Popen[bytes]]":
         return [member.process for member in self.members if member.process]
 
-    # -- budgets ---------------------------------------------------------------------------------
-
     def _go_on(self) -> bool:
         return not self._stopped and self._usd() != 0.0 and self._minutes() != 0.0
 
@@ -209,8 +207,6 @@ class Session:
                 left -= sum(t.origin is not Origin.SEED and t.evaluation is not None for t in lineage.all_trials())
             shares.append(f"loop.evaluations={max(left, 0)}")
         return shares
-
-    # -- members ---------------------------------------------------------------------------------
 
     def _start(self, member: SuiteMember, waiting: Sequence[SuiteMember], running: Sequence[SuiteMember]) -> None:
         folder = self.folder / member.folder

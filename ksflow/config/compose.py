@@ -290,6 +290,6 @@ def _complete(cfg: DictConfig, settings: Any) -> None:
     target: Any = cfg.get("target") or {}
     problem: Any = cfg.get("problem") or {}
     unset = target.get("cores") is None and target.get("_target_") in _CPUS
-    path = problem.get("path") if unset and problem.get("_target_") == _FOLDER else None
-    if path and (cores := wanted_cores(str(path))) > 1:
+    folder = problem.get("path") if unset and problem.get("_target_") == _FOLDER else None
+    if folder and (cores := wanted_cores(str(folder))) > 1:
         target.cores = cores

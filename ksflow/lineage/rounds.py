@@ -1,6 +1,6 @@
 """The rounds of a run, read back: what each knew when it began, what it decided, and what came of it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -77,7 +77,9 @@ class RunReader:
         commits: list[Commit] = []
         for kind in kinds:
             if kind is CommitKind.TRIALS:
-                commits += self._trial_commits()
+                for trial, head in self.heads.items():
+                    found = (read_commit(self.store, name, kind) for name in self.branches.own(trial, head))
+                    commits += reversed([commit for commit in found if not commit.trailer(ANNOTATION)])
             else:
                 names = reversed(self.store.history(f"refs/ksflow/{self.problem}/{self.run}/{kind.value}"))
                 commits += [read_commit(self.store, name, kind) for name in names]
@@ -103,16 +105,7 @@ class RunReader:
     def population(self) -> Population:
         """Under the newest verdict's key: what was judged under another one alone is known by its id and no more."""
         trials = self.trials(self.key)
-        return Population(
-            tuple(trial for trial in trials if not trial.stale), tuple(trial for trial in trials if trial.stale)
-        )
-
-    def _trial_commits(self) -> Iterator[Commit]:
-        """Of every branch the commits that are about its own trial, without annotations."""
-        for trial, head in self.heads.items():
-            for name in reversed([*self.branches.own(trial, head)]):
-                if not (commit := read_commit(self.store, name, CommitKind.TRIALS)).trailer(ANNOTATION):
-                    yield commit
+        return Population(tuple(t for t in trials if not t.stale), tuple(t for t in trials if t.stale))
 
     def _take_round(self, commit: Commit) -> None:
         step = step_of(self.store, commit.name)
@@ -167,6 +160,4 @@ def read_histories(
         if missing := [name for name in names if name not in known]:
             raise ConfigError(f"{problem.name} has no run {missing[0]}; runs: {', '.join(known) or 'none'}")
         readers = [RunReader(lineage.store, problem.name, run).read() for run in names or known]
-    return tuple(
-        RunHistory(problem, reader.run, tuple(reader.rounds.values()), reader.population()) for reader in readers
-    )
+    return tuple(RunHistory(problem, each.run, (*each.rounds.values(),), each.population()) for each in readers)

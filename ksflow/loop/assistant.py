@@ -95,8 +95,6 @@ class AskTell:
         tally = self.run.tally
         return self.run.limits.stop_reason() or (self._spent if tally.dispatched >= tally.most else "")
 
-    # -- the scientist's steps ---------------------------------------------------------------------
-
     def plan(
         self,
         experiments: Sequence[Experiment],
@@ -200,8 +198,6 @@ class AskTell:
         with self._lock:
             return list(self._waiting_for_kernels())
 
-    # -- what it is shown --------------------------------------------------------------------------
-
     def trial(self, name: str) -> Trial:
         """A trial of the run, by its id with or without leading zeros. ConfigError where there is none."""
         known = {trial.id: trial for trial in self.run.lineage.all_trials()}
@@ -221,8 +217,6 @@ class AskTell:
         if trial.evaluation and trial.evaluation.accepted:
             return without_paths(render.analysis(trial, self.run.population.step(trial)))
         return redacted_failure(trial)
-
-    # -- inside ------------------------------------------------------------------------------------
 
     def _selection(self, base: str, reference: str, rationale: str) -> Selection:
         picks = [self.trial(base), self.trial(reference or base)]

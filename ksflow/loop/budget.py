@@ -73,10 +73,7 @@ class Meter:
 
     @contextmanager
     def reserve(self, question: Question) -> Iterator[Reservation]:
-        """Set aside what one call may cost. Waits while calls in flight may yet leave enough.
-
-        BudgetError when nothing can.
-        """
+        """Set aside what one call may cost; wait while calls in flight may leave enough. BudgetError where none can."""
         reservation = self._wait_for_room(question)
         try:
             yield reservation

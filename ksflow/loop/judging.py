@@ -67,10 +67,7 @@ def _beside(evaluation: Evaluation, versus: tuple[Trial, ...]) -> Evaluation:
 
 
 class DeviceQueue:
-    """Lets `places` threads through at a time, in the order in which they came.
-
-    `busy_s`: for how long places were taken.
-    """
+    """Lets `places` threads through at a time, in the order of their coming. `busy_s`: how long places were taken."""
 
     def __init__(self, places: int) -> None:
         self._changed = threading.Condition()

@@ -130,8 +130,6 @@ class Run:
         trials = self.lineage.all_trials()
         self.baseline_ids = frozenset(t.id for t in trials if t.kernel and t.kernel.digest in digests)
 
-    # -- when it has had enough ------------------------------------------------------------------
-
     @property
     def interrupted(self) -> bool:
         """Whether Ctrl-C or a signal has asked the run to end."""
@@ -160,11 +158,8 @@ class Run:
         """Seconds until the end at the pace so far, the winner's confirmation included. None where nobody can tell."""
         if self.search_started is None:
             return None
-        now, newest = (
-            time.monotonic(),
-            [t.evaluation for t in self.population.trials[-20:] if t.evaluation and t.score_us],
-        )
-        took = [each.wall_s for each in newest if each.wall_s]
+        now, newest = time.monotonic(), [t.evaluation for t in self.population.trials[-20:] if t.score_us]
+        took = [each.wall_s for each in newest if each and each.wall_s]
         confirm_s = _CONFIRMING * median(took) if took and self.schedule.confirm else 0.0
         if self.search_ended is not None:
             return max(self.search_ended + confirm_s - now, 0.0) or None
@@ -179,8 +174,6 @@ class Run:
     def end(self, reason: str) -> None:
         """Begin no more rounds, for this reason or an earlier one; what is in flight ends at its next step."""
         self.limits.ended = self.limits.ended or reason
-
-    # -- what is counted, and seen ---------------------------------------------------------------
 
     def begin_round(self) -> Round:
         """Begin a round, and count it. BudgetError where a recording has no more of them."""

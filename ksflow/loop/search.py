@@ -100,10 +100,7 @@ def _compile_first(run: Run, seeds: tuple[Seed, ...]) -> None:
     judged = {trial.kernel.digest for trial in run.population.trials if trial.kernel and trial.evaluation}
     first = {seed.kernel.language: seed.kernel for seed in seeds[::-1] if seed.kernel.digest not in judged}
     for kernel in first.values():
-        with (
-            suppress(StageError),
-            stage_boundary("evaluator"),
-        ):  # what else fails fails again where the kernel is judged
+        with suppress(StageError), stage_boundary("evaluator"):  # which fails again where the kernel is judged
             run.stages.evaluate.prepare(run.problem, kernel)
 
 

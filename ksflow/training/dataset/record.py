@@ -142,10 +142,8 @@ class IndexReader:
         """A trial without its texts, which `_reports` takes what is needed of; its verdict without all but ratios."""
         kernel, evaluation = trial.kernel, trial.evaluation
         report = self.clean(kernel.report).strip()[:_NEEDLE].strip() if kernel else ""
-        self._reports[trial.id] = (
-            report,
-            join_licences(filter(None, map(parse_licence, kernel.files.values()))) if kernel else "",
-        )
+        licences = map(parse_licence, kernel.files.values() if kernel else ())
+        self._reports[trial.id] = report, join_licences(filter(None, licences)) if kernel else ""
         if evaluation:
             timings = tuple(Timing(timing.case, timing.us) for timing in evaluation.timings)
             full = evaluation.evidence
