@@ -197,7 +197,7 @@ def locate(store: Store, word: str, problem: str, run: str) -> Place:
     if word.isdigit() and len(word) < 5:
         branch = f"{problem}/{run}/{word:0>5}"
     if branch.count("/") == 2 and (tip := store.ref(f"refs/heads/{branch}")):
-        return Place(*branch.split("/"), tip)
+        return _place(branch, tip)
     commits = store.commits(word.lower())
     if not commits:
         raise ConfigError(
@@ -216,4 +216,9 @@ def locate(store: Store, word: str, problem: str, run: str) -> Place:
     if not candidates:
         raise ConfigError(f"commit {commit[:12]} is no verdict on a kernel; name a commit of a kernel's branch")
     chosen = min(candidates, key=lambda name: (not name.startswith(here), name))
-    return Place(*chosen.split("/"), commit)
+    return _place(chosen, commit)
+
+
+def _place(branch: str, commit: str) -> Place:
+    problem, run, trial = branch.split("/")
+    return Place(problem, run, trial, commit)
