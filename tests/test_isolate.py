@@ -20,7 +20,8 @@ from ksflow.evaluation.sandbox.runners.torch_kernel import load_module
 from ksflow.integrate.model.capture import Seen, observe
 from ksflow.integrate.model.package import region_of
 from ksflow.kernels.hardware.target import detect
-from ksflow.kernels.problem.loader import kernel_file, load
+from ksflow.kernels.problem.kernel_file import kernel_file
+from ksflow.kernels.problem.loader import load
 from ksflow.kernels.problem.texts import model_region, recorded_apart
 from ksflow.records import Kernel, Problem, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator

@@ -20,7 +20,7 @@ from ksflow.formats.checkout import parse_python, provenance, slug
 from ksflow.formats.flashinfer.solutions import FLOAT4, adapt_solution, axis_sizes, compile_lines, params
 from ksflow.formats.gpumode.importer import reference_seed
 from ksflow.kernels.languages import LANGUAGES, ON_DEVICE, detect_language
-from ksflow.kernels.problem.loader import read_text
+from ksflow.kernels.problem.file import read_text
 from ksflow.records import Json, Kernel, Problem, Seed, Target
 
 _MOST = 8  # workloads that are taken where none are named
