@@ -9,8 +9,7 @@ if TYPE_CHECKING:
     from ksflow.records import Evaluation, Experiment, Kernel, Plan, Population, Problem, Trial, Verdict
 
 __version__ = "0.1.0"
-BEGAN = time.monotonic()
-"""When a command began: what it imports from here on is part of the time that it takes."""
+BEGAN = time.monotonic()  # when a command began: what it imports from here on is part of the time that it takes
 __all__ = [
     "Evaluation",
     "Experiment",

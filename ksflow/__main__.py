@@ -25,8 +25,7 @@ from ksflow.home import expand_home, shipped_path
 from ksflow.redaction import redact
 
 _FLAGS = {"--json": "format=json", "--patch": "patch=true", "--remove": "remove=true", "--sections": "sections=true"}
-_LEFT_BEHIND_S = 5.0
-"""How long the end of the process waits for threads that a stage has left behind."""
+_LEFT_BEHIND_S = 5.0  # how long the end of the process waits for threads that a stage has left behind
 
 
 def main() -> int:

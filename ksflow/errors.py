@@ -19,7 +19,7 @@ import socket
 import sysconfig
 import threading
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -53,8 +53,7 @@ _OF_NUMBER = {
 }
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 """What reading a file of JSON raises which somebody else has written or changed."""
-_MOST_LETTERS = 4000
-"""So much of what a stage's error says is kept."""
+_MOST_LETTERS = 4000  # so much of what a stage's error says is kept
 _UNSPEAKABLE = "its message cannot be shown"
 _NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
 
@@ -239,13 +238,22 @@ def stage_boundary(stage: str) -> Iterator[None]:
 
 
 @contextmanager
-def reaching(trouble: str, remedy: str) -> Iterator[None]:
-    """Turn an error of the system's meanwhile into a ConfigError: the trouble it makes, why, and the remedy."""
+def system_errors(explain: Callable[[OSError], KsflowError]) -> Iterator[None]:
+    """Raise what `explain` makes of an error of the system's meanwhile."""
     try:
         yield
     except OSError as error:
+        raise explain(error) from error
+
+
+def reaching(trouble: str, remedy: str) -> AbstractContextManager[None]:
+    """Turn an error of the system's meanwhile into a ConfigError: the trouble it makes, why, and the remedy."""
+
+    def explain(error: OSError) -> ConfigError:
         why = error.strerror if error.strerror and str(error.filename) in (*trouble.split(), "None") else error
-        raise ConfigError(f"{trouble}: {why}; {remedy}") from error
+        return ConfigError(f"{trouble}: {why}; {remedy}")
+
+    return system_errors(explain)
 
 
 def explain_write_errors(what: object, remedy: str = "name another place") -> AbstractContextManager[None]:

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _HOME_PATH = re.compile(r"(?:(?<=^)|(?<=[\[,]))~(?:/[^,\]]*|(?=[,\]]|$))")
-PLAIN_VALUE = re.compile(r"[\w/.+@%*:-]+", re.ASCII)
-"""What Hydra's grammar takes as it is."""
+PLAIN_VALUE = re.compile(r"[\w/.+@%*:-]+", re.ASCII)  # what Hydra's grammar takes as it is
 PACKAGE = Path(__file__).resolve().parent
 
 

@@ -15,15 +15,13 @@ from functools import lru_cache
 from urllib.parse import quote, quote_plus, unquote
 
 MARK = "[secret]"
-LETTERS = 8
-"""The least length of a secret: a shorter "key" (`local`, `none`) is a word."""
+LETTERS = 8  # the least length of a secret: a shorter "key" (`local`, `none`) is a word
 NAMED = re.compile(r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL", re.IGNORECASE)
 """In the names of environment variables whose values are secrets."""
 _USERINFO = re.compile(r"([A-Za-z][\w+.-]*)://([^\s/?#\"'<>\\]+)@")
 _PROXY = re.compile(r"()^([^\s/?#@]+:[^\s/?#]+)@", re.MULTILINE)
 """The same where a proxy is given without a scheme."""
-_SCHEME = re.compile(r"\w+\s+(\S+)")
-"""`Bearer KEY`, as headers have it."""
+_SCHEME = re.compile(r"\w+\s+(\S+)")  # `Bearer KEY`, as headers have it
 _learnt: set[str] = set()
 
 

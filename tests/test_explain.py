@@ -13,7 +13,8 @@ from ksflow.cli.explain import explain
 from ksflow.kernels.source import features
 from ksflow.kernels.source.flags import TUNABLE_FLAGS
 from ksflow.lineage import Lineage
-from ksflow.lineage.history import RecordedRun, RunReader
+from ksflow.lineage.history import RecordedRun
+from ksflow.lineage.rounds import RunReader
 from ksflow.records import Call, CompiledKernel, Evaluation, Explanation, Feature, Kernel, Presence, Statement, Trial
 from ksflow.report import explanation
 

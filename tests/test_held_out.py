@@ -13,7 +13,7 @@ from conftest import accepted, draft, kernel, over, plant
 from ksflow.errors import ConfigError
 from ksflow.kernels.problem.loader import load
 from ksflow.lineage import Lineage
-from ksflow.lineage.history import RoundSnapshot, RunHistory, RunReader, read_histories
+from ksflow.lineage.rounds import RoundSnapshot, RunHistory, RunReader, read_histories
 from ksflow.lm.program import Inquiry
 from ksflow.lm.prompts.render import outcome
 from ksflow.records import (

@@ -19,7 +19,8 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from test_cli import ksflow
 
-from ksflow.cli.mcp import InboxFolder, _Tools
+from ksflow.cli.inbox import InboxFolder
+from ksflow.cli.mcp_tools import Tools
 from ksflow.errors import ConfigError
 from ksflow.home import PACKAGE, shipped_path
 from ksflow.loop.queue import map_parallel
@@ -289,7 +290,7 @@ def test_no_two_trials_are_compared_for_a_page_of_a_large_population(monkeypatch
         raise AssertionError("two trials are compared")
 
     monkeypatch.setattr(Trial, "__eq__", compared)
-    lines = _Tools.lineage_population(cast(Any, tools), limit=200).splitlines()
+    lines = Tools.lineage_population(cast(Any, tools), limit=200).splitlines()
     assert lines[0].startswith("300 trials; ")
     assert len(lines) == 201
 
@@ -454,5 +455,5 @@ def test_the_skill_lies_where_the_agent_looks_and_names_tools_that_there_are(
     assert text.startswith("---\nname: ksflow\ndescription: ")
     assert f"ksflow mcp install {name} problem=" in said
     tools = {tool for tool in re.findall(r"`(\w+)`", text) if tool != "ksflow"}
-    assert tools <= set(vars(_Tools))
+    assert tools <= set(vars(Tools))
     assert {"plan", "submit", "result", "finish"} <= tools

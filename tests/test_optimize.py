@@ -24,7 +24,8 @@ from ksflow.config import compose
 from ksflow.errors import BudgetError, ConfigError
 from ksflow.kernels.problem.loader import load
 from ksflow.lineage import Lineage
-from ksflow.lineage.history import RecordedRun, RoundSnapshot, RunHistory, read_histories
+from ksflow.lineage.history import RecordedRun
+from ksflow.lineage.rounds import RoundSnapshot, RunHistory, read_histories
 from ksflow.lm.answers import answer, draw
 from ksflow.protocols import as_evaluator
 from ksflow.records import (

@@ -7,7 +7,7 @@ import pytest
 from conftest import accepted, draft, kernel, paired, rejected
 
 from ksflow.kernels.problem.loader import load
-from ksflow.lineage.history import RoundSnapshot, RunHistory
+from ksflow.lineage.rounds import RoundSnapshot, RunHistory
 from ksflow.lm.prompts import render
 from ksflow.lm.prompts.tried import tried_experiments
 from ksflow.notes.calibration import predictions

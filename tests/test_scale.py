@@ -31,7 +31,7 @@ from ksflow.records import (
     Trial,
     base_of,
 )
-from ksflow.records.evidence import RESOLVED
+from ksflow.records.comparisons import RESOLVED
 from ksflow.report import tables
 from ksflow.report.headline import headline, of_outcome
 from ksflow.report.page.facts import run_facts

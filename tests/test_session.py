@@ -24,7 +24,7 @@ from ksflow.home import shipped_path
 from ksflow.kernels.problem.loader import load
 from ksflow.kernels.source.tunables import assign
 from ksflow.lineage import Lineage
-from ksflow.lineage.history import RunReader
+from ksflow.lineage.rounds import RunReader
 from ksflow.lineage.store import ZERO
 from ksflow.lineage.transcript import Transcript
 from ksflow.loop import startup

@@ -12,7 +12,7 @@ import pytest
 from conftest import until
 from test_cli import ksflow
 
-from ksflow.config import compose
+from ksflow.config import command_line, compose
 from ksflow.errors import pluralize
 
 DRY = ("recipe=dry_run", "problem=softmax", "loop.evaluations=0", "loop.confirm=false")
@@ -69,7 +69,7 @@ def test_each_member_of_a_sweep_has_a_run_of_its_own(tmp_path: Path, given: tupl
 
 
 def test_a_name_that_is_cut_is_no_other_variants() -> None:
-    names = {compose.plain_name(f"seed_kernels={'folder/' * 30}{name}.cpp") for name in ("a", "b")}
+    names = {command_line.plain_name(f"seed_kernels={'folder/' * 30}{name}.cpp") for name in ("a", "b")}
     assert len(names) == 2
     assert max(map(len, names)) <= 120
 

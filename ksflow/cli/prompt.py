@@ -13,8 +13,9 @@ from ksflow.cli.task import named_trial, recorded_run
 from ksflow.config import compose, keys
 from ksflow.errors import ConfigError, boolean, stage_boundary
 from ksflow.lineage import Lineage
-from ksflow.lineage.history import CommitKind, RunReader
+from ksflow.lineage.history import CommitKind
 from ksflow.lineage.record import step_of
+from ksflow.lineage.rounds import RunReader
 from ksflow.lm.program import Prompt
 from ksflow.loop.estimate import stage_asked_first
 from ksflow.loop.round import writer_question

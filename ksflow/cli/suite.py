@@ -16,17 +16,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from ksflow import home, report
 from ksflow.cli.task import recorded_run
-from ksflow.config import compose
+from ksflow.config import command_line, compose
 from ksflow.config.members import FLAGS, Suite, SuiteMember, members
 from ksflow.config.parts import stages
 from ksflow.errors import ConfigError, LineageError, NothingTried
@@ -40,8 +39,7 @@ from ksflow.report.page import RunFacts, as_html
 
 _LOOK_S = 0.1
 _OUTPUT = "output.txt"
-_WHY = 300
-"""Characters of a reason."""
+_WHY = 300  # characters of a reason
 
 
 def suite(words: list[str], overrides: list[str]) -> int:
@@ -50,8 +48,8 @@ def suite(words: list[str], overrides: list[str]) -> int:
         raise ConfigError(f"suite takes key=value arguments, not {words[0]!r}")
     if not overrides:
         raise ConfigError("suite needs members: suite=NAME, or problem=softmax,fp8_gemm (`ksflow suite --help`)")
-    directory, typed = compose.config_dir([word for word in overrides if word not in FLAGS])
-    compose.no_flags(typed)
+    directory, typed = command_line.config_dir([word for word in overrides if word not in FLAGS])
+    command_line.no_flags(typed)
     parts = [f"--config-dir={directory}"] if directory else []
     own = [word for word in typed if word.startswith(("suite=", "suite."))]
     cfg = compose.compose([*parts, *own], "suite")
@@ -60,7 +58,11 @@ def suite(words: list[str], overrides: list[str]) -> int:
     if plan.finalists and len({member.variant for member in runs}) < 2:
         raise ConfigError(f"suite={plan.name} compares variants: name some, such as language=cuda,triton,python")
     _possible(plan, runs)
-    with _alone(plan) as folder:
+    folder = Path("runs", "suites", command_line.PLAIN.sub("_", plan.name))
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("ab") as lock:  # two processes would spend the budget twice
+        if not locked_within(lock.fileno(), 0):
+            raise ConfigError(f"another process works in {folder}; wait for it, or give suite.name=ANOTHER")
         return Session(plan, runs, folder, report.console(stderr=True)).run()
 
 
@@ -76,17 +78,6 @@ def _possible(plan: Suite, runs: Sequence[SuiteMember]) -> None:
         stages(cfg)
 
 
-@contextmanager
-def _alone(plan: Suite) -> Iterator[Path]:
-    """The suite's folder, for one process at a time: two would spend the budget twice. ConfigError."""
-    folder = Path("runs", "suites", compose.PLAIN.sub("_", plan.name))
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("ab") as lock:
-        if not locked_within(lock.fileno(), 0):
-            raise ConfigError(f"another process works in {folder}; wait for it, or give suite.name=ANOTHER")
-        yield folder
-
-
 class Session:
     """One call of the verb."""
 
@@ -95,8 +86,7 @@ class Session:
         self.started = time.monotonic()
         self._stopped = False
         for member in members:
-            member.row = self._read(member)
-            member.final = member.row.get("final", False)
+            member.read_row(folder)
             if member.row.get("state") == "begun":
                 member.row["usd"] = _paid(member)
                 member.row["wall_s"] = round(member.row.get("wall_s", 0.0) + self._lasted(member), 1)
@@ -107,8 +97,8 @@ class Session:
         caps = [f"${usd:g}"] if usd is not None else []
         caps += [f"{minutes:g} minutes"] if minutes is not None else []
         whole = f"{' and '.join(caps) or 'no budget'} for all together"
-        head = f"suite of {len(self.members)}: {whole}; kept in {self.folder}, the same command goes on"
-        report.say(self.console, head)
+        count = len(self.members)
+        report.say(self.console, f"suite of {count}: {whole}; kept in {self.folder}, the same command goes on")
         waiting = [member for member in self.members if not member.is_finished] or self._finalists()
         running: list[SuiteMember] = []
         columns = [BarColumn(20), TextColumn("{task.description}", markup=False)]
@@ -116,12 +106,12 @@ class Session:
             Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bar,
             self._interruptible(),
         ):
-            task = bar.add_task("", total=len(self.members))
+            task = bar.add_task("", total=count)
             while running or (waiting and self._go_on()):
                 self._turn(waiting, running)
                 done = sum(member.is_finished for member in self.members)
                 keys = ", ".join(member.key for member in running)
-                bar.update(task, completed=done, description=f"{done} of {len(self.members)}, now {keys}")
+                bar.update(task, completed=done, description=f"{done} of {count}, now {keys}")
                 if not (running or waiting or self._stopped):
                     waiting += self._finalists()
         return self._end(waiting)
@@ -181,8 +171,6 @@ class Session:
     def _processes(self) -> "list[subprocess.Popen[bytes]]":
         return [member.process for member in self.members if member.process]
 
-    # -- budgets ---------------------------------------------------------------------------------
-
     def _go_on(self) -> bool:
         return not self._stopped and self._usd() != 0.0 and self._minutes() != 0.0
 
@@ -214,21 +202,11 @@ class Session:
             even = plan.minutes / 2 / all_turns if plan.finalists else minutes
             shares.append(f"loop.minutes={min(minutes / turns, even, loop.caps.get('minutes', minutes)):.4f}")
         if member.row and "evaluations" in loop.caps:
-            most = int(loop.caps["evaluations"]) * (2 if member.final else 1)
-            shares.append(f"loop.evaluations={max(most - _judged(member), 0)}")
+            left = int(loop.caps["evaluations"]) * (2 if member.final else 1)
+            with suppress(LineageError), _opened(member) as (_, lineage):  # what an earlier call has judged
+                left -= sum(t.origin is not Origin.SEED and t.evaluation is not None for t in lineage.all_trials())
+            shares.append(f"loop.evaluations={max(left, 0)}")
         return shares
-
-    # -- members ---------------------------------------------------------------------------------
-
-    def _read(self, member: SuiteMember) -> Json:
-        file = self.folder / member.folder / "row.json"
-        row: Json = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-        if row and _fixed_words(row["words"]) != _fixed_words(member.words):
-            raise ConfigError(
-                f"{member.key or 'the suite'} was run with other words in {self.folder}: "
-                f"{' '.join(sorted({*row['words']} ^ {*member.words}))}; give suite.name=ANOTHER"
-            )
-        return row
 
     def _start(self, member: SuiteMember, waiting: Sequence[SuiteMember], running: Sequence[SuiteMember]) -> None:
         folder = self.folder / member.folder
@@ -278,13 +256,13 @@ class Session:
         report.say(self.console, scores.summary(member.row))
 
     def _keep(self, member: SuiteMember, row: Json) -> None:
-        member.row = {**row, **_known(member)}
+        member.row = {**row, **member.known}
         home.write(self.folder / member.folder / "row.json", json.dumps(member.row, indent=1) + "\n")
 
     def _end(self, waiting: Sequence[SuiteMember]) -> int:
         left = {"state": "left", "why": "interrupted" if self._stopped else "the suite's budget is used up"}
         rows = [
-            {**_known(member), **({**left, "usd": member.row.get("usd", 0.0)} if member in waiting else member.row)}
+            {**member.known, **({**left, "usd": member.row.get("usd", 0.0)} if member in waiting else member.row)}
             for member in self.members
         ]
         if self.plan.finalists:
@@ -304,25 +282,6 @@ class Session:
                 runs = [RunFacts(lineage, problem).read() for problem, lineage in opened]
             home.write(self.folder / f"{name}.html", as_html(runs))
             yield self.folder / f"{name}.html"
-
-
-def _known(member: SuiteMember) -> Json:
-    """What a row says of a member whatever became of it."""
-    folder = compose.PLAIN.sub("_", member.variant)
-    final = {"final": True} if member.final else {}
-    return {"member": member.key, "variant": member.variant, "words": list(member.words), "folder": folder, **final}
-
-
-def _fixed_words(words: Iterable[Any]) -> list[Any]:
-    """The words that must stay the same: budgets may change, and who is told."""
-    return [word for word in words if not str(word).startswith(("loop.", "tracker=", "tracker."))]
-
-
-def _judged(member: SuiteMember) -> int:
-    """Experiments that an earlier call has judged."""
-    with suppress(LineageError), _opened(member) as (_, lineage):
-        return sum(t.origin is not Origin.SEED and t.evaluation is not None for t in lineage.all_trials())
-    return 0
 
 
 def _paid(member: SuiteMember) -> float:

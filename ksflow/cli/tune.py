@@ -9,7 +9,7 @@ import yaml
 from ksflow import log, report
 from ksflow.cli.task import open_lineage
 from ksflow.cli.verbs import hand_over_winner
-from ksflow.config import compose, keys
+from ksflow.config import command_line, compose, keys
 from ksflow.config.parts import Parts, parts
 from ksflow.errors import ConfigError
 from ksflow.integrate.handover import table
@@ -49,7 +49,7 @@ def tune(words: list[str], overrides: list[str]) -> int:
                 seeds=(Seed(f"{claimed.best.id} as it is", claimed.best.kernel, baseline=True),),
                 digest=digest(made.problem.digest, repr(case)),
             )
-            run = compose.plain_name(f"{made.lineage.run}-{case.name}")
+            run = command_line.plain_name(f"{made.lineage.run}-{case.name}")
             with open_lineage(cfg, problem.name, run, create=True) as lineage:
                 rows.append(_tuned(replace(made, problem=problem, lineage=lineage)))
             values = " ".join(f"{name}={value}" for name, value in rows[-1]["values"].items())

@@ -3,6 +3,7 @@
 import gc
 import importlib
 import json
+import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -130,7 +131,8 @@ def _finish(console: Console, outcome: RunOutcome, made: Parts) -> RunOutcome:
     said = hand_over_winner(of_outcome(outcome), made)
     took = {**outcome.took, "hand-over": time.monotonic() - began}
     outcome = replace(outcome, took=took)
-    report.show_ending(console, outcome, lineage, said, compose.typed_problem(problem))
+    typed = shlex.join(compose.problem_words()) or f"problem={problem.name}"
+    report.show_ending(console, outcome, lineage, said, typed)
     return outcome
 
 

@@ -10,7 +10,6 @@ import math
 import os
 import platform
 import re
-import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +19,6 @@ from typing import Any
 import hydra
 from hydra._internal.hydra import Hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
@@ -29,13 +27,12 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ksflow import __version__, report
-from ksflow.config import keys, sweep
-from ksflow.errors import ConfigError, KsflowError, error_location, keep_traceback, of_system, pluralize, suggest
-from ksflow.home import PLAIN_VALUE, plain_or_quoted, problem_folders, quote_value, shipped_path
+from ksflow.config import command_line, keys, sweep
+from ksflow.errors import ConfigError, KsflowError, keep_traceback, of_system, pluralize
+from ksflow.home import shipped_path
 from ksflow.kernels.problem.loader import wanted_cores
 from ksflow.protocols import MODEL_STAGES, Evaluator, as_evaluator
-from ksflow.records import Problem, digest
-from ksflow.redaction import passwords
+from ksflow.records import Problem
 from ksflow.report import scores
 
 logging.getLogger("hydra.utils").disabled = True  # what it logs it raises too, and that is said in one line
@@ -46,39 +43,22 @@ _CHECKS = "UNSAFE_DISABLE_EXECUTION_CHECKS"
 _TRUST: Any = {} if _OLD else {"execution_whitelist": getattr(hydra.utils, _CHECKS)}
 _interrupted = threading.Event()
 _going_on = threading.Event()
-_EXTRAS = {"optuna": "sweep", "joblib": "launchers", "submitit": "launchers", "ray": "ray-launcher"}
-"""Sweepers and launchers of Hydra's -> the extra that brings them."""
-_SHOWING = ("--cfg", "-c", "--info", "-i")
-_WITH_VALUE = ("--cfg", "-c", "--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--package", "-p")
-"""Flags of Hydra's whose value is the next word."""
-PLAIN = re.compile(r"[^\w.=,+-]+")
-"""What a name among files and branches has no place for."""
-_NAME = 120
-"""Letters of such a name at most."""
 _SECRET_NAME = re.compile(r"(\b|_)(key|token|secret|password|credentials?|headers?|authorization)\b", re.IGNORECASE)
 _CPUS = ("ksflow.kernels.hardware.target.detect", "ksflow.kernels.hardware.target.default_target")
 """Functions whose targets have `cores`."""
 _FOLDER = "ksflow.kernels.problem.loader.load"
-_PART_KEY = re.compile(r"[A-Za-z_][\w.]*\.\w+=", re.ASCII)
 
 
 def launch(job: Callable[[DictConfig], float], arguments: list[str]) -> None:
     """Run `job` on the composed configuration, once or as a sweep, whose sweeper is told what each job returns."""
     _interrupted.clear()
     _going_on.clear()
-    _check_flags(arguments)
-    config_dir(arguments)  # Hydra takes one that is not there for an empty one
-    for word in arguments:  # before Hydra keeps them in a file
-        key, _, value = word.partition("=")
-        if passwords(value):
-            raise ConfigError(
-                f"{key} holds credentials, and would be kept with the run: put the URL into an environment variable "
-                f"and write {key}='${{oc.env:VARIABLE}}'"
-            )
+    command_line.check_flags(arguments)
+    command_line.config_dir(arguments)  # Hydra takes one that is not there for an empty one
     os.environ["HYDRA_FULL_ERROR"] = "1"  # hand us the exception instead of printing it
     sys.path.insert(0, os.getcwd())
     os.environ[sweep.ARGUMENTS] = "\n".join(arguments)
-    sys.argv = ["ksflow", *map(_free_key, _flags_first(arguments))]
+    sys.argv = ["ksflow", *map(command_line.free_key, command_line.flags_first(arguments))]
     failures: list[KsflowError] = []
 
     def task(cfg: DictConfig) -> float | None:
@@ -90,7 +70,7 @@ def launch(job: Callable[[DictConfig], float], arguments: list[str]) -> None:
     try:
         hydra.main(config_path=str(shipped_path("conf")), config_name="config", **_VERSION, **_TRUST)(task)()
     except (HydraException, OmegaConfBaseException) as error:
-        raise _explain(error) from error
+        raise command_line.explain(error) from error
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -114,12 +94,10 @@ def _run(job: Callable[[DictConfig], float], cfg: DictConfig, failures: list[Ksf
     if _interrupted.is_set():
         return math.inf
     try:
-        _share(cfg, HydraConfig.get())
-        keys.check(cfg, HydraConfig.get().overrides.task)
-        _set_cores(cfg)
+        _complete(cfg, HydraConfig.get())
         score = job(cfg)
     except (KsflowError, HydraException, OmegaConfBaseException) as caught:
-        return _failed(caught if isinstance(caught, KsflowError) else _explain(caught), failures)
+        return _failed(caught if isinstance(caught, KsflowError) else command_line.explain(caught), failures)
     if member and not _interrupted.is_set():
         member.finish()
     return score
@@ -154,20 +132,18 @@ def compose(arguments: list[str], config: str = "config") -> DictConfig:
     """The checked configuration for a verb that is no run; `config` is its primary one."""
     sys.path.insert(0, os.getcwd())
     os.environ[sweep.ARGUMENTS] = "\n".join(arguments)
-    directory, overrides = config_dir(arguments)
-    no_flags(overrides)
+    directory, overrides = command_line.config_dir(arguments)
+    command_line.no_flags(overrides)
     search = [f"hydra.searchpath=[file://{directory}]"] if directory else []
     try:
         with hydra.initialize_config_dir(str(shipped_path("conf")), **_VERSION):
-            cfg = hydra.compose(config, [*map(_free_key, overrides), *search], return_hydra_config=True)
+            cfg = hydra.compose(config, [*map(command_line.free_key, overrides), *search], return_hydra_config=True)
         settings = cfg.hydra
         OmegaConf.set_struct(cfg, False)
         del cfg["hydra"]
-        _share(cfg, settings)
-        keys.check(cfg, settings.overrides.task)
-        _set_cores(cfg)
+        _complete(cfg, settings)
     except (HydraException, OmegaConfBaseException) as error:
-        raise _explain(error) from error
+        raise command_line.explain(error) from error
     return cfg
 
 
@@ -188,7 +164,7 @@ def build(node: DictConfig) -> Any:
         if isinstance(cause, KsflowError):
             raise cause from error
         keep_traceback(error, str(node.get("_target_", "a part")))
-        raise _explain(error) from error
+        raise command_line.explain(error) from error
 
 
 def problem(cfg: DictConfig) -> Problem:
@@ -205,11 +181,6 @@ def evaluator(cfg: DictConfig) -> Evaluator:
     return as_evaluator(build(cfg.evaluator))
 
 
-def typed_problem(problem: Problem) -> str:
-    """What a user types to name the problem of this run, in a shell: the words that it was named with."""
-    return shlex.join(problem_words()) or f"problem={problem.name}"
-
-
 def problem_words() -> list[str]:
     """Return the words of this job that name its problem; empty where it is the default one."""
     return [item for item in _words() if item.partition("=")[0].partition(".")[0] == "problem"]
@@ -220,24 +191,18 @@ def _words() -> list[str]:
     return [item.lstrip("+") for item in HydraConfig.get().overrides.task]
 
 
-def plain_name(words: str) -> str:
-    """Words of a command line as a name; those of a long one that is cut end with their digest."""
-    name = PLAIN.sub("_", words)
-    return (name if len(name) <= _NAME else f"{name[: _NAME - 8]}-{digest(words, digits=7)}").strip(".,")
-
-
 def run_name(cfg: DictConfig) -> str:
     """The run's name: as given. In a sweep what sets this variant apart, behind the given one: each has its own run."""
     if not in_sweep():
         return str(cfg.run)
     typed = [str(cfg.run)] if any(item.startswith("run=") for item in _words()) else []
     apart = [item for item in _swept() if not item.startswith(("problem=", "run="))]
-    return plain_name(",".join([*typed, *apart])) or str(cfg.run)
+    return command_line.plain_name(",".join([*typed, *apart])) or str(cfg.run)
 
 
 def _swept() -> list[str]:
     """The words of this variant of a sweep that are not on the command line as they are."""
-    same = [_free_key(word).lstrip("+") for word in os.environ[sweep.ARGUMENTS].split("\n")]
+    same = [command_line.free_key(word).lstrip("+") for word in os.environ[sweep.ARGUMENTS].split("\n")]
     return [item for item in _words() if item not in same]
 
 
@@ -305,9 +270,10 @@ class SweepTable(Callback):
         scores.show_sweep(report.console(), Path(config.hydra.sweep.dir))
 
 
-def _share(cfg: DictConfig, settings: Any) -> None:
+def _complete(cfg: DictConfig, settings: Any) -> None:
     """Let `model.key=value` and `agent.key=value` reach every stage that took the model or the agent in, unless the
-    stage's own key is given too. ConfigError where an agent is set that no stage starts.
+    stage's own key is given too; check all keys; give the target the `cores` of the problem's file, unless
+    `target.cores` is given. Raises ConfigError, also where an agent is set that no stage starts.
     """
     typed = {item.lstrip("+").split("=", 1)[0] for item in settings.overrides.task}
     choices = settings.runtime.choices
@@ -320,124 +286,10 @@ def _share(cfg: DictConfig, settings: Any) -> None:
             path = f"{user}.{key.partition('.')[2]}"
             if path not in typed:
                 OmegaConf.update(cfg, path, OmegaConf.select(cfg, key), force_add=True)
-
-
-def _set_cores(cfg: DictConfig) -> None:
-    """Give the target the `cores` of the problem's file, unless `target.cores` is given. Raises ConfigError."""
+    keys.check(cfg, settings.overrides.task)
     target: Any = cfg.get("target") or {}
     problem: Any = cfg.get("problem") or {}
     unset = target.get("cores") is None and target.get("_target_") in _CPUS
-    path = problem.get("path") if unset and problem.get("_target_") == _FOLDER else None
-    if path and (cores := wanted_cores(str(path))) > 1:
+    folder = problem.get("path") if unset and problem.get("_target_") == _FOLDER else None
+    if folder and (cores := wanted_cores(str(folder))) > 1:
         target.cores = cores
-
-
-def _free_key(argument: str) -> str:
-    """`part.key=value` may name a parameter that the YAML does not list; `check` knows the valid ones."""
-    argument = keys.as_typed(argument)
-    name, equals, value = argument.partition("=")
-    if equals and name in keys.groups() and value in ("", "null"):
-        raise ConfigError(f"no option {argument}; valid: {', '.join(keys.options(name))}")
-    own = name == "problem" and value not in keys.options(name)
-    if own and ("/" in value.strip("'\"") or Path(value, "problem.yaml").is_file()):  # a folder, there or not
-        argument = keys.as_typed(f"problem.path={plain_or_quoted(value)}")
-    known = _PART_KEY.match(argument) and argument.partition(".")[0] in {*keys.roots(), "optimize"}
-    argument = f"++{argument}" if known else argument
-    name, equals, value = argument.partition("=")
-    if equals and not PLAIN_VALUE.fullmatch(value):
-        try:
-            OverridesParser.create().parse_override(argument)
-        except HydraException:  # its grammar has no place for the value: letters, brackets, signs
-            return f"{name}={quote_value(value)}"
-    return argument
-
-
-def config_dir(arguments: list[str]) -> tuple[str | None, list[str]]:
-    """(the folder that `--config-dir` names, the other arguments). ConfigError."""
-    rest, directory = [], None
-    pending = iter(arguments)
-    for argument in pending:
-        name, equals, value = argument.partition("=")
-        if name in ("--config-dir", "-cd"):
-            given = value if equals else next(pending, "")
-            if not given:
-                raise ConfigError(f"{name} needs the folder that it names: {name} FOLDER")
-            directory = os.path.abspath(given)
-            if not os.path.isdir(directory):
-                raise ConfigError(f"--config-dir {directory} is no folder")
-        else:
-            rest.append(argument)
-    return directory, rest
-
-
-def _flags_first(arguments: Sequence[str]) -> list[str]:
-    """The arguments with Hydra's flags in front: between words its parser takes none."""
-    flags, words = list[str](), list[str]()
-    pending = iter(arguments)
-    for argument in pending:
-        (flags if argument.startswith("-") else words).append(argument)
-        if argument in _WITH_VALUE:
-            flags += [value for value in [next(pending, None)] if value is not None]
-    return flags + words
-
-
-def no_flags(words: Sequence[str]) -> None:
-    """Commands that search nothing know none of Hydra's. ConfigError."""
-    _no_dashes(words)
-    if flag := next((word for word in words if word.startswith("-")), ""):
-        shows = "; python -m ksflow --cfg job key=value ... shows a configuration" if flag in _SHOWING else ""
-        raise ConfigError(f"{flag} is no flag of this command, which takes key=value and --config-dir{shows}")
-
-
-def _no_dashes(words: Sequence[str]) -> None:
-    for word, after in itertools.pairwise([*words, ""]):
-        name, equals, value = word.partition("=")
-        if name.startswith("--") and name[2:].partition(".")[0] in keys.roots() - {"run"}:
-            raise ConfigError(f"{name} is no flag: write {name[2:]}={value if equals else after or 'VALUE'}")
-
-
-def _check_flags(arguments: list[str]) -> None:
-    """Hydra answers flags that do not go together, and wrong words for --shell-completion, with a traceback."""
-    _no_dashes(arguments)
-    asked = not {"--shell-completion", "-sc"}.isdisjoint(arguments)
-    if asked and not any(re.fullmatch(r"(un)?install=(bash|zsh|fish)|query=.+", word) for word in arguments):
-        raise ConfigError("--shell-completion takes install=bash, zsh or fish, or uninstall= of one of them")
-    shows = next((word for word in arguments if word.partition("=")[0] in _SHOWING), "")
-    if shows and not {"-m", "--multirun", "--run", "-r"}.isdisjoint(arguments):
-        raise ConfigError(
-            f"{shows} shows one configuration and runs nothing: leave -m and --run out, and give each key one value"
-        )
-
-
-def _explain(error: BaseException) -> ConfigError:
-    """Hydra's and OmegaConf's many-line messages as one line that names what is valid."""
-    text = str(error)
-    if match := re.search(r"Could not override '([^']+)'", text):
-        word = match[1].rpartition("/")[2].partition(".")[0]
-        if word == "verifier":
-            return ConfigError("verifier= goes with a writer that asks one: writer=verified")
-        group, at, _ = word.partition("@")
-        if at and (places := re.findall(rf"{group}@[\w.]+", text.partition("override one of")[2].partition("?")[0])):
-            return ConfigError(f"no place {match[1]} here; valid: {', '.join(places)}")
-        if word in keys.groups():
-            return ConfigError(f"{word}= is for a command of its own, not for this one; see --help")
-        return ConfigError(f"no key or group {word!r}; {suggest(word, keys.roots())}")
-    if match := re.search(r"Error parsing override '(.*)'\s+missing EQUAL", text):
-        if "." in (word := match[1].lstrip("+")) and word.partition(".")[0] in keys.roots():
-            return ConfigError(f"{word} needs a value: {word}=VALUE")
-        return ConfigError(f"{match[1]!r} is not key=value; a command's words come first, before keys and --options")
-    if match := re.search(r"Error merging override \+*(([^=]+)=.*)", text):
-        shapes = f"keys with values are written {match[2]}.KEY=VALUE, a list {match[2]}=[A,B]"
-        return ConfigError(f"{match[1]} is of another shape than what it would replace: {shapes}")
-    if match := re.search(r"Could not find '([^']+)/([^']+)'", text):
-        if match[1] in ("hydra/sweeper", "hydra/launcher"):
-            extra = _EXTRAS.get(match[2].partition("_")[0] if "launcher" in match[1] else match[2])
-            remedy = f"pip install -e '.[{extra}]' brings {match[2]}" if extra else "it is a plugin of Hydra's"
-            return ConfigError(f"{match[1]}={match[2]} is not installed: {remedy}")
-        group = match[1]
-        options = set(keys.options(group))
-        options |= set(re.findall(r"^\t([^_\s]\S*)$", text, re.MULTILINE))
-        options |= set(problem_folders(Path())) if group == "problem" else set()
-        return ConfigError(f"no option {group}={match[2]}; {suggest(match[2], options)}")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return ConfigError(("; ".join(lines[:3]) or type(error).__name__) + error_location(error))

@@ -25,8 +25,7 @@ _TEXTS: dict[str, set[Any]] = {
     "seed_kernels": {str, type(None)},
 }
 """Keys at the top of the configuration that take text."""
-_PIECE = re.compile(r"[^\[\],]+")
-"""A value of several, or of a list."""
+_PIECE = re.compile(r"[^\[\],]+")  # a value of several, or of a list
 _LISTS = (list, tuple, Sequence)
 _MAPS = (dict, Mapping)
 

@@ -2,6 +2,7 @@
 
 import glob
 import itertools
+import json
 import re
 import subprocess
 from collections.abc import Sequence
@@ -11,13 +12,12 @@ from pathlib import Path, PurePath
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from ksflow.config import compose, keys
+from ksflow.config import command_line, keys
 from ksflow.errors import ConfigError
 from ksflow.records import Json, digest
 
 FLAGS = ("-m", "--multirun")
-_WHOLE = re.compile(r"loop\.(usd|minutes)=[0-9.eE+-]+")
-"""Words that `-m` takes as the budget of all members together."""
+_WHOLE = re.compile(r"loop\.(usd|minutes)=[0-9.eE+-]+")  # words that `-m` takes as the budget of all members together
 _CHOOSING = (
     "problem", "problem.path", "problem.root", "problem.level", "problem.id", "problem.name", "problem.definition",
     "problem.channel", "problem.file", "problem.leaderboard", "problem.repo", "problem.kernel",
@@ -55,28 +55,48 @@ class Suite:
 class SuiteMember:
     """One run of a suite."""
 
-    key: str
-    """The words that set it apart."""
-    variant: str
-    """Those of them that do not say which problem it is."""
+    key: str  # the words that set it apart
+    variant: str  # those of them that do not say which problem it is
     words: tuple[str, ...]
     row: Json = field(default_factory=dict)
-    usd: float = 0.0
-    """What it may spend, while it runs."""
-    final: bool = False
-    """Whether it goes on for as much again."""
+    usd: float = 0.0  # what it may spend, while it runs
+    final: bool = False  # whether it goes on for as much again
     process: "subprocess.Popen[bytes] | None" = None
 
     @property
     def folder(self) -> str:
         """A name for it among files."""
-        return compose.plain_name(self.key).strip(".,_") or "all"
+        return command_line.plain_name(self.key).strip(".,_") or "all"
 
     @property
     def is_finished(self) -> bool:
         """Whether it has been run to its end."""
         done = self.row.get("state") == "finished" and self.row.get("words") == list(self.words)
         return done and self.row.get("final", False) >= self.final
+
+    @property
+    def known(self) -> Json:
+        """What its row says whatever became of it."""
+        folder = command_line.PLAIN.sub("_", self.variant)
+        final = {"final": True} if self.final else {}
+        return {"member": self.key, "variant": self.variant, "words": list(self.words), "folder": folder, **final}
+
+    def read_row(self, suite: Path) -> None:
+        """Take what the suite's folder has of it. ConfigError where it was run with other words: budgets may change,
+        and who is told.
+        """
+        file = suite / self.folder / "row.json"
+        self.row = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        self.final = self.row.get("final", False)
+        before, now = (
+            [word for word in words if not word.startswith(("loop.", "tracker=", "tracker."))]
+            for words in (self.row.get("words", self.words), self.words)
+        )
+        if before != now:
+            raise ConfigError(
+                f"{self.key or 'the suite'} was run with other words in {suite}: "
+                f"{' '.join(sorted({*self.row['words']} ^ {*self.words}))}; give suite.name=ANOTHER"
+            )
 
 
 def members(plan: Suite, words: Sequence[str]) -> list[SuiteMember]:
@@ -108,7 +128,7 @@ def of_multirun(arguments: Sequence[str]) -> list[str] | None:
     What the line gives models and time is then the budget of all together, unless `suite.usd` and `suite.minutes` are
     given; the suite's name follows from the other words. ConfigError.
     """
-    directory, words = compose.config_dir([word for word in arguments if word not in FLAGS])
+    directory, words = command_line.config_dir([word for word in arguments if word not in FLAGS])
     recipe = any(word.startswith("suite=") for word in words)
     hydras = any(word.startswith("-") or word.lstrip("+~").startswith("hydra") for word in words)
     if len(words) == len(arguments) or hydras or not (recipe or any(map(_over_problems, words))):
@@ -155,5 +175,5 @@ def _with_run(name: str, variant: str, words: tuple[str, ...]) -> tuple[str, ...
     typed = next((word.removeprefix("run=") for word in words if word.startswith("run=")), "")
     if typed and (not variant or f"run={typed}" in variant.split(",")):
         return words
-    run = compose.plain_name(",".join(filter(None, (typed or name, variant))))
+    run = command_line.plain_name(",".join(filter(None, (typed or name, variant))))
     return (*(word for word in words if not word.startswith("run=")), f"run={run}")

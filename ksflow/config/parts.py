@@ -39,10 +39,8 @@ class Parts:
     models: tuple[Answerer, ...]
     tracker: Tracker | None
     recorded: RecordedRun | None
-    profiler: Callable[[], Evaluator] | None
-    """Builds the evaluator with hardware counters, where the device has them."""
-    remarks: tuple[str, ...]
-    """Lines for the terminal on what the run starts with."""
+    profiler: Callable[[], Evaluator] | None  # builds the evaluator with hardware counters, where the device has them
+    remarks: tuple[str, ...]  # lines for the terminal on what the run starts with
 
     def run(self, *listeners: Callable[[Event, Run], None]) -> Run:
         """Return a run that has not begun."""

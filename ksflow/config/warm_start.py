@@ -28,20 +28,17 @@ class WarmStart(NamedTuple):
 
     seeds: tuple[Seed, ...] = ()
     notes: tuple[Note, ...] = ()
-    said: tuple[str, ...] = ()
-    """A line for a person on each part, and on what could not be taken over."""
+    said: tuple[str, ...] = ()  # a line for a person on each part, and on what could not be taken over
 
 
 @dataclass(frozen=True)
 class _Origin:
     """The run that is inherited from."""
 
-    name: str
-    """PROBLEM/RUN"""
+    name: str  # PROBLEM/RUN
     trials: Mapping[str, Trial]
     commits: Mapping[str, str]
-    here: str
-    """The fingerprint under which the new run is judged."""
+    here: str  # the fingerprint under which the new run is judged
 
     def branch(self, trial: str) -> str:
         return f"{self.name}/{trial}@{self.commits[trial][:_DIGITS]}"

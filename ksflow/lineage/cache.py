@@ -51,15 +51,13 @@ class Cache:
         return self.folder / f"{_name(kernel, key)}-{digest(key.isolation)}.json"
 
     def _read(self, file: Path, kernel: Kernel) -> Kept | None:
-        try:
-            kept = schema.load("kept", file.read_bytes(), Kept)
-        except OSError:
-            return None
-        except LineageError:  # from another version, or damaged: as good as absent
-            with suppress(OSError):
+        with suppress(OSError):  # there is none, or it may be neither read nor removed
+            try:
+                kept = schema.load("kept", file.read_bytes(), Kept)
+                return kept if kept.kernel == kernel.digest else None
+            except LineageError:  # from another version, or damaged: as good as absent
                 file.unlink()
-            return None
-        return kept if kept.kernel == kernel.digest else None
+        return None
 
     def _trim(self) -> None:
         aged = []

@@ -20,8 +20,7 @@ from ksflow.errors import LineageError, one_line, strip_controls
 from ksflow.evaluation.processes.deadline import killed_after
 from ksflow.lineage.refs import Ref
 
-_UPKEEP = {"repack", "pack-refs", "pack-objects"}
-"""Git commands that leave the processor to whoever wants it."""
+_UPKEEP = {"repack", "pack-refs", "pack-objects"}  # Git commands that leave the processor to whoever wants it
 _UPKEEP_S = 7200.0
 _KEEPS_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(1 << 28), "MALLOC_TOP_PAD_": str(1 << 24)}
 """For glibc: what packs does not give its memory back after each object, which cost a quarter of its CPU."""
@@ -55,8 +54,7 @@ class Git(git.Git):
     signature's passphrase may be asked for, and for as long as that takes.
     """
 
-    patience_s = 600.0
-    """For a command, and for each answer of the one that is kept alive; upkeep has two hours."""
+    patience_s = 600.0  # for a command, and for each answer of the one that is kept alive; upkeep has two hours
 
     def __init__(self, working_dir: Any = None) -> None:
         super().__init__(working_dir)

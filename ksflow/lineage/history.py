@@ -3,48 +3,32 @@
     ROUNDS   a round began, what it selected, what it planned      CALLS    model calls
     NOTES    what was learnt                                       TRIALS   kernels, failures and verdicts
 
-This is the only reader of a run's past: prompts are compiled from it (`optimize`), training data is made of it
-(`dataset`), a replay takes from it what was asked, answered and judged (`RecordedRun`), and a kernel is found in it by
-what a person calls it (`locate`). Order is that of the steps on record (`Step: session.number`), never that of ids or
-of branches: a seed that was judged again yesterday is newer than a trial of last week. It renders no prompt, grades no
-answer and calls no model.
+This and `rounds` are the only readers of a run's past: prompts are compiled from it (`optimize`), training data is made
+of it (`dataset`), a replay takes from it what was asked, answered and judged (`RecordedRun`), and a kernel is found in
+it by what a person calls it (`locate`). Order is that of the steps on record (`Step: session.number`), never that of
+ids or of branches: a seed that was judged again yesterday is newer than a trial of last week. Neither renders a prompt,
+grades an answer or calls a model.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
 from ksflow.errors import ConfigError
-from ksflow.lineage.index import Decisions
 from ksflow.lineage.lineage import Lineage
 from ksflow.lineage.locks import Turns
-from ksflow.lineage.record import ANNOTATION, Branches, newest_holding, plan_of, step_of, without_step
+from ksflow.lineage.record import ANNOTATION, step_of, without_step
 from ksflow.lineage.store import Store, trailer
 from ksflow.lineage.trial_log import Recorded
-from ksflow.records import (
-    Call,
-    Evaluation,
-    Key,
-    Note,
-    Plan,
-    Population,
-    Problem,
-    RoundStep,
-    Selection,
-    Trial,
-    base_of,
-    by_number,
-    schema,
-)
+from ksflow.records import Call, Evaluation, Problem, RoundStep, schema
 
 _OPENED: dict[tuple[Path, str, str], "RecordedRun"] = {}
 
-Order = tuple[int, int]
-"""Session, and number within it; zeros where a commit is from before there were sessions."""
+Order = tuple[int, int]  # session, and number within it; zeros where a commit is from before there were sessions
 
 
 class CommitKind(StrEnum):
@@ -60,12 +44,9 @@ class Commit(NamedTuple):
     """One thing that a session wrote."""
 
     order: Order
-    name: str
-    """The id of the commit."""
-    date: int
-    """Seconds since 1970."""
-    text: str
-    """Its message, without the step."""
+    name: str  # the id of the commit
+    date: int  # seconds since 1970
+    text: str  # its message, without the step
     kind: CommitKind | None = None
 
     def trailer(self, key: str) -> str:
@@ -81,183 +62,13 @@ def read_commit(store: Store, name: str, kind: CommitKind | None = None) -> Comm
     return Commit((int(session), int(number)) if step else (0, 0), name, header.date, text, kind)
 
 
-@dataclass(frozen=True)
-class RoundSnapshot:
-    """A round as it began, and what came of it."""
-
-    problem: str
-    run: str
-    round: str
-    """`<session>.<number>`"""
-    population: Population
-    """Every finished trial when it began."""
-    notes: tuple[Note, ...] = ()
-    """What was learnt until the selection."""
-    selected: bool = False
-    """Whether a selection is on record."""
-    selection: Selection | None = None
-    """The selection, where its trials are still there."""
-    plan: Plan | None = None
-    trials: tuple[Trial, ...] = ()
-    """The experiments that were dispatched, without their kernels."""
-    learnt: bool = False
-    """Whether notes were written in it."""
-    before: tuple[Note, ...] = ()
-    """What was learnt when it began."""
-    began: int = 0
-    """Seconds since 1970."""
-
-    @property
-    def name(self) -> str:
-        """Tells rounds apart, whatever the run."""
-        return f"{self.problem}/{self.run}/{self.round}"
-
-
-@dataclass(frozen=True)
-class RunHistory:
-    """A run: its rounds, and what finally became of its trials."""
-
-    problem: Problem
-    run: str
-    rounds: tuple[RoundSnapshot, ...]
-    final: Population
-
-    def children(self, base: str) -> tuple[Trial, ...]:
-        """Experiments that were designed for a base, finished, repairs included, in the order of their ids."""
-        known = self.final.by_id
-        return tuple(t for t in self.final.trials if t.experiment and (of := base_of(t, known)) and of.id == base)
-
-
-class RunReader:
-    """Walks the commits of one run; `rounds`, `key`, `notes` and `population` are what it has met so far.
-
-    `slim` makes of each trial what is to be remembered of it. With it the rounds hold no populations, selections
-    or plans, so that the memory for a long run stays small.
-    """
-
-    def __init__(self, store: Store, problem: str, run: str, slim: Callable[[Trial], Trial] | None = None) -> None:
-        self.store, self.problem, self.run, self._slim = store, problem, run, slim
-        self.branches = Branches(store, f"{problem}/{run}/")
-        refs = store.refs(f"refs/heads/{problem}/{run}/")
-        heads = {ref.rpartition("/")[2]: commit for ref, commit in refs.items()}
-        self.heads = {name: heads[name] for name in sorted(heads, key=by_number)}
-        """Trial -> the newest commit of its branch."""
-        self.rounds: dict[str, RoundSnapshot] = {}
-        self.key: Key | None = None
-        """What the newest verdict holds for, whichever trial it is on."""
-        self.notes: tuple[Note, ...] = ()
-        self._decisions = Decisions()
-        self._verdicts: dict[str, list[Trial]] = {}
-        """Trial -> the trial with each of its verdicts, in the order in which they were given; or as it failed."""
-
-    def commits(self, *kinds: CommitKind) -> list[Commit]:
-        """The commits of some kinds, in order. Raises LineageError."""
-        commits: list[Commit] = []
-        for kind in kinds:
-            if kind is CommitKind.TRIALS:
-                commits += self._trial_commits()
-            else:
-                names = reversed(self.store.history(f"refs/ksflow/{self.problem}/{self.run}/{kind.value}"))
-                commits += [read_commit(self.store, name, kind) for name in names]
-        return sorted(commits, key=lambda commit: commit.order)
-
-    def read(self) -> "RunReader":
-        """Walk all rounds, notes and trials. Raises LineageError."""
-        take = {
-            CommitKind.ROUNDS: self._take_round,
-            CommitKind.NOTES: self._take_notes,
-            CommitKind.TRIALS: self._take_trial,
-        }
-        for commit in self.commits(*take):
-            assert commit.kind is not None
-            take[commit.kind](commit)
-        return self
-
-    def trials(self, key: Key | None) -> tuple[Trial, ...]:
-        """Every judged or failed trial by its id, with its newest verdict under the key; without one, as stale."""
-        rows = sorted(self._verdicts.items())
-        return tuple(newest_holding(verdicts[-1], reversed(verdicts[:-1]), key) for _, verdicts in rows)
-
-    def population(self) -> Population:
-        """Under the newest verdict's key: what was judged under another one alone is known by its id and no more."""
-        trials = self.trials(self.key)
-        return Population(
-            tuple(trial for trial in trials if not trial.stale), tuple(trial for trial in trials if trial.stale)
-        )
-
-    def _trial_commits(self) -> Iterator[Commit]:
-        """Of every branch the commits that are about its own trial, without annotations."""
-        for trial, head in self.heads.items():
-            for name in reversed([*self.branches.own(trial, head)]):
-                if not (commit := read_commit(self.store, name, CommitKind.TRIALS)).trailer(ANNOTATION):
-                    yield commit
-
-    def _take_round(self, commit: Commit) -> None:
-        step = step_of(self.store, commit.name)
-        if step and step.is_start:
-            population = Population(()) if self._slim else self.population().with_plans(self._decisions.plans)
-            self.rounds[step.cause] = RoundSnapshot(
-                self.problem, self.run, step.cause, population, notes=self.notes, before=self.notes, began=commit.date
-            )
-        elif step and step.cause in self.rounds:
-            snapshot, plan = self.rounds[step.cause], None if self._slim else plan_of(self.store, commit.name, step)
-            self._decisions.take(step, plan)
-            if step.base:
-                self.rounds[step.cause] = self._chosen(replace(snapshot, selected=True), step)
-            elif step.planned:
-                trials = schema.load("trials", self.store.read(f"{commit.name}:trials.json"), tuple)
-                trials = tuple(map(self._slim or _same, trials))
-                self.rounds[step.cause] = replace(snapshot, plan=plan, trials=trials)
-
-    def _chosen(self, snapshot: RoundSnapshot, step: RoundStep) -> RoundSnapshot:
-        if not {step.base, step.reference} <= snapshot.population.by_id.keys():
-            return snapshot
-        population = snapshot.population.prune(self.notes)
-        selection = population.choose(step.base, step.reference, step.rationale)
-        return replace(snapshot, population=population, notes=self.notes, selection=selection)
-
-    def _take_notes(self, commit: Commit) -> None:
-        if self._slim:
-            return
-        if self.rounds:
-            newest = next(reversed(self.rounds))
-            self.rounds[newest] = replace(self.rounds[newest], learnt=True)
-        self.notes = schema.load("notes", self.store.read(f"{commit.name}:notes.json"), tuple)
-
-    def _take_trial(self, commit: Commit) -> None:
-        trial = self.branches.load(commit.trailer("Trial"), commit.name)
-        if trial.evaluation is not None:
-            self.key = Key(trial.evaluation.problem, trial.evaluation.judge, trial.evaluation.target)
-        if trial.evaluation is not None or trial.failure:
-            self._verdicts.setdefault(trial.id, []).append((self._slim or _same)(trial))
-
-
-def _same(trial: Trial) -> Trial:
-    return trial
-
-
-def read_histories(
-    open_lineage: Callable[..., Lineage], problem: Problem, names: Sequence[str] = ()
-) -> tuple[RunHistory, ...]:
-    """The runs of a problem, all or some. LineageError where there is no lineage, ConfigError for a run it lacks."""
-    with closing(open_lineage(problem=problem.name, run="main", create=False)) as lineage:
-        known = [run for name, run in lineage.store.runs() if name == problem.name]
-        if missing := [name for name in names if name not in known]:
-            raise ConfigError(f"{problem.name} has no run {missing[0]}; runs: {', '.join(known) or 'none'}")
-        readers = [RunReader(lineage.store, problem.name, run).read() for run in names or known]
-    return tuple(
-        RunHistory(problem, reader.run, tuple(reader.rounds.values()), reader.population()) for reader in readers
-    )
-
-
 class RecordedRun:
     """The sessions of a run. `session` is the one that is being replayed; 0 stands for all of them."""
 
     def __init__(self, open_lineage: Callable[[], Lineage], name: str) -> None:
         self._open, self._name = open_lineage, name
         self.session = 0
-        self.judges_anew = False
-        """Whether the session's kernels are judged anew."""
+        self.judges_anew = False  # whether the session's kernels are judged anew
         with closing(self._open()) as lineage:
             commits = [read_commit(lineage.store, commit) for commit in lineage.store.history(*lineage.prefixes)]
             self.commits = sorted((c for c in commits if c.order > (0, 0)), key=lambda commit: commit.order)

@@ -20,17 +20,12 @@ from ksflow.lineage.refs import ZERO, Mark, PackedRefs
 from ksflow.lineage.store import Store
 from ksflow.records import Key, Plan, PlannedRound, Population, RoundStep, Trial, by_number, schema
 
-_AT_ONCE = 256
-"""Branches whose files are in memory at the same time, beside what is kept of them."""
-_PLANS = 60
-"""So many rounds' plans are in memory."""
-_ROUND_COMMITS = 4
-"""Of a round: that it began, what it selected and planned, a repair."""
+_AT_ONCE = 256  # branches whose files are in memory at the same time, beside what is kept of them
+_PLANS = 60  # so many rounds' plans are in memory
+_ROUND_COMMITS = 4  # of a round: that it began, what it selected and planned, a repair
 _LOG = logging.getLogger("ksflow.lineage")
-_RACY_NS = 50_000_000
-"""A file that is younger may change once more without its time telling."""
-_LOOK_S = 1.0
-"""How old a look at the refs may be for a question that allows an old one."""
+_RACY_NS = 50_000_000  # a file that is younger may change once more without its time telling
+_LOOK_S = 1.0  # how old a look at the refs may be for a question that allows an old one
 
 
 class Decisions:
@@ -38,8 +33,7 @@ class Decisions:
 
     def __init__(self) -> None:
         self.plans: tuple[PlannedRound, ...] = ()
-        self._chosen: dict[str, RoundStep] = {}
-        """A round without a plan -> its selection."""
+        self._chosen: dict[str, RoundStep] = {}  # a round without a plan -> its selection
 
     def take(self, step: RoundStep, plan: Plan | None) -> None:
         """Take in the next step, with its plan where it has one."""
@@ -59,11 +53,9 @@ class RunIndex:
     def __init__(self, store: Store, heads: str, side: str) -> None:
         self._store, self._heads, self._opened, self._rounds = store, heads, f"{side}open/", f"{side}rounds"
         self._refs = Refs(store, heads, self._opened)
-        self._rounds_read = ZERO
-        """The newest commit of the rounds that was read."""
+        self._rounds_read = ZERO  # the newest commit of the rounds that was read
         self._decisions = Decisions()
-        self.newest = ""
-        """The highest number that is a trial's id."""
+        self.newest = ""  # the highest number that is a trial's id
         self._unfinished: dict[str, Trial] = {}
         self._again: dict[str, str] = {}
         """Trial -> the newest commit of its branch, of those that are to be read under another key."""
@@ -75,16 +67,13 @@ class RunIndex:
         """Trial -> the newest commit of its branch: the same one, or an annotation on top of it."""
         self.same: dict[str, tuple[str, ...]] = {}
         """A kernel's form -> the trials of that form, in the order in which they were written."""
-        self.open: dict[str, str] = {}
-        """An id that has no branch yet -> the commit with its experiment."""
+        self.open: dict[str, str] = {}  # an id that has no branch yet -> the commit with its experiment
         self.known: Population | None = None
         """The finished trials; None when they are to be ranked anew."""
-        self.approved: frozenset[str] = frozenset()
-        """Trials that a person had approved when the key was set."""
+        self.approved: frozenset[str] = frozenset()  # trials that a person had approved when the key was set
         self.unread: dict[str, str] = {}
         """A branch that is no trial, or an id without a readable experiment -> the commit that was found so."""
-        self._looked = -math.inf
-        """The `time.monotonic()` of the last look at the refs."""
+        self._looked = -math.inf  # the `time.monotonic()` of the last look at the refs
 
     def expect(self, key: Key) -> None:
         """From now on a verdict under another key is stale. What that changes is forgotten, to be read again."""

@@ -123,19 +123,13 @@ class Lineage(TrialLog):
         left = self._index.unfinished_trials()
         return len(left), any(map(self.claims.held_elsewhere, left))
 
-    @property
-    @locked
-    def in_use(self) -> bool:
-        """Whether another process has a session of this run open, or is at work on one of its trials."""
-        return self.claims.held_elsewhere(_IN_USE) or self.count_unfinished()[1]
-
     @locked
     def relocate(self, run: str = "") -> int:
         """Give the run another name, or without a name delete its refs; return how many refs there were.
 
         Raises LineageError where the run is in use, where the name is taken, or where a ref changed meanwhile.
         """
-        if self.in_use:
+        if self.claims.held_elsewhere(_IN_USE) or self.count_unfinished()[1]:
             raise LineageError(f"{self.problem}/{self.run} is in use: end the process that works on it first")
         refs = self._all_refs()
         changes = [(name, ZERO, commit) for name, commit in refs.items()]

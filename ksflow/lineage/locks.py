@@ -16,30 +16,24 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from ksflow.errors import BudgetError, LineageError
+from ksflow.errors import BudgetError, LineageError, system_errors
 from ksflow.records import digest
 
 _LOG = logging.getLogger("ksflow.lineage")
 _FILE = re.compile(r"nable to create (?:file )?'?(?P<file>[^'\n]+?(?:\.lock|packed-refs\.new))'?: File exists")
-_UNSEEN_S = 3.0
-"""Age from which a lock is removed when no git process on this machine works in the repository."""
-_ANY_S = 60.0
-"""Age from which a lock is removed though git processes are at work: no transaction takes that long."""
+_UNSEEN_S = 3.0  # age from which a lock is removed when no git process on this machine works in the repository
+_ANY_S = 60.0  # age from which a lock is removed though git processes are at work: no transaction takes that long
 _LOOK_S = 0.05
-_FLOCK = struct.Struct("hhqqi4x")
-"""The kernel's `struct flock`: type, whence, start, length, process."""
+_FLOCK = struct.Struct("hhqqi4x")  # the kernel's `struct flock`: type, whence, start, length, process
 _READERS = (b"cat-file", b"for-each-ref", b"rev-list", b"repack", b"pack-objects", b"prune-packed")
 """Git commands that never lock a ref."""
-_TURN_S = 300.0
-"""What processes do one after the other takes a moment."""
-_STUCK_S = 60.0
-"""A recorded step that nothing produces for so long will not come."""
-_DIVERGED_S = 3.0
-"""The same where something was made that is not on record."""
+_TURN_S = 300.0  # what processes do one after the other takes a moment
+_STUCK_S = 60.0  # a recorded step that nothing produces for so long will not come
+_DIVERGED_S = 3.0  # the same where something was made that is not on record
 _WAIT_S = 0.5
 
 
@@ -54,15 +48,13 @@ def clear_lock(lock: Path, repository: Path) -> None:
 
     Raises LineageError, which names the file, when it cannot be removed.
     """
+    left = f"{lock} was left behind by a git process that died, and cannot be removed"
     seen, since = _identity(lock), time.monotonic()
     while seen and (now := _identity(lock)) == seen:
         age = max(time.time() - now[1] / 1e9, time.monotonic() - since)
         if age >= _ANY_S or (age >= _UNSEEN_S and not _at_work(lock, repository, now[2])):
-            try:
+            with system_errors(lambda error: LineageError(f"{left} ({error.strerror}); remove it")):
                 lock.unlink(missing_ok=True)
-            except OSError as error:
-                left = f"{lock} was left behind by a git process that died, and cannot be removed"
-                raise LineageError(f"{left} ({error.strerror}); remove it") from error
             _LOG.warning("removed %s: a git process that died %.0f s ago had left it behind", lock, age)
             return
         time.sleep(_LOOK_S)
@@ -83,22 +75,20 @@ def _at_work(lock: Path, repository: Path, owner: int) -> bool:
 
 
 def _works(process: Path, lock: str, repository: Path, owner: int) -> bool:
+    may_be_git = True
     try:
         if process.stat().st_uid != owner:
             return False
-        if not (process / "comm").read_text(encoding="utf-8").startswith("git"):
-            with suppress(OSError):  # it has ended, or hides what it does
-                return any(os.readlink(file) == lock for file in (process / "fd").iterdir())
-            return False
+        may_be_git = (process / "comm").read_text(encoding="utf-8").startswith("git")
+        if not may_be_git:
+            return any(os.readlink(file) == lock for file in (process / "fd").iterdir())
         command = (process / "cmdline").read_bytes()
         if any(reader in command for reader in _READERS):
             return False
         context = command + (process / "environ").read_bytes()
         return Path(os.readlink(process / "cwd")).is_relative_to(repository.resolve()) or bytes(repository) in context
-    except PermissionError:
-        return True
-    except OSError:  # it has ended
-        return False
+    except OSError as error:  # it has ended, or hides what it does
+        return may_be_git and isinstance(error, PermissionError)
 
 
 class Claims:

@@ -16,18 +16,7 @@ from ksflow.errors import LineageError, strip_controls
 from ksflow.kernels.languages import ENDINGS, detect_language
 from ksflow.kernels.source import fingerprint
 from ksflow.lineage.store import Store, trailer
-from ksflow.records import (
-    FILE_NAME,
-    RESERVED_NAMES,
-    Evaluation,
-    Kernel,
-    Key,
-    Origin,
-    Plan,
-    RoundStep,
-    Trial,
-    schema,
-)
+from ksflow.records import FILE_NAME, RESERVED_NAMES, Evaluation, Kernel, Key, Origin, Plan, RoundStep, Trial, schema
 from ksflow.redaction import redact
 
 EXPLANATION = "explanation.json"
@@ -92,8 +81,7 @@ class Branches:
         self.store = store
         self.prefix = prefix
         self.key: Key | None = None
-        self.explained: set[str] = set()
-        """The commits, of those that were read, with an explanation among their files."""
+        self.explained: set[str] = set()  # the commits, of those that were read, with an explanation among their files
 
     def holding(self, trial: Trial, commit: str) -> Trial:
         """The trial with its newest verdict that holds under the key; where none does its last one, as stale."""

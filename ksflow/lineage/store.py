@@ -24,23 +24,18 @@ from typing import Any, NamedTuple
 
 import git
 
-from ksflow.errors import ConfigError, LineageError, of_system
+from ksflow.errors import ConfigError, LineageError, of_system, system_errors
 from ksflow.evaluation.processes import ending
 from ksflow.lineage.git_processes import git_said, open_repository, update_refs
 from ksflow.lineage.locks import Claims, clear_lock, lock_in
 from ksflow.lineage.refs import ZERO, PlainRefs, Ref
 
-THIS = "this"
-"""As a ref's new end: the commit that is being made."""
+THIS = "this"  # as a ref's new end: the commit that is being made
 _AUTHOR = "ksflow <ksflow@localhost>"
-_MANY = 16
-"""Objects from which on a process of its own reads them faster than question and answer."""
-_PACKED_EVERY = 10_000
-"""Loose objects written before they are packed."""
-_OBJECT_TRIES = 10
-"""How often git may take the empty folder of an object away, each time that it has packed."""
-_LOCKED_TRIES = 20
-"""Lock files that one change of refs may meet, each of which was waited for."""
+_MANY = 16  # objects from which on a process of its own reads them faster than question and answer
+_PACKED_EVERY = 10_000  # loose objects written before they are packed
+_OBJECT_TRIES = 10  # how often git may take the empty folder of an object away, each time that it has packed
+_LOCKED_TRIES = 20  # lock files that one change of refs may meet, each of which was waited for
 _CHANGED = ("reference already exists", "but expected", "unable to resolve reference")
 """How git says that a ref is not where it was expected."""
 _LOG = logging.getLogger("ksflow.lineage")
@@ -50,10 +45,8 @@ class Header(NamedTuple):
     """What a commit says beside its files."""
 
     parents: tuple[str, ...]
-    date: int
-    """Seconds since 1970."""
-    text: str
-    """Its message."""
+    date: int  # seconds since 1970
+    text: str  # its message
 
 
 class Store:
@@ -69,8 +62,7 @@ class Store:
         self._packing: threading.Thread | None = None
         self._claims = (path / "ksflow" / "claims").open("a+b")
         self._ahead: dict[str, bytes] = {}
-        self.damaged: set[str] = set()
-        """Refs whose files are damaged, as far as they were met."""
+        self.damaged: set[str] = set()  # refs whose files are damaged, as far as they were met
 
     # -- objects ---------------------------------------------------------------------------------
 
@@ -102,7 +94,8 @@ class Store:
             return name
         self._unpacked += 1
         packed = zlib.compress(whole, 1)
-        try:
+        trouble = f"{self.path}: an object could not be written"
+        with system_errors(lambda error: LineageError(f"{trouble}: {of_system(error)}")):
             for _ in range(_OBJECT_TRIES):
                 with suppress(FileNotFoundError):
                     # All are made in one folder and renamed into theirs: ext4 takes twice as long to make them in 256.
@@ -112,25 +105,31 @@ class Store:
                     with suppress(FileExistsError):
                         os.mkdir(f"{self._objects}/{number:02x}")
             raise FileNotFoundError(errno.ENOENT, f"{folder} is taken away again and again")
-        except OSError as error:
-            raise LineageError(f"{self.path}: an object could not be written: {of_system(error)}") from error
 
     def read(self, name: str) -> bytes:
         """The content of an object (`sha`, or `sha:path`)."""
         if name in self._ahead:
             return self._ahead[name]
-        try:
-            return bytes(self._repo.git.get_object_data(name)[3])
-        except (ValueError, git.GitError, OSError) as error:
-            raise self._unread(name, error) from error
+        if found := self._object(name):
+            return bytes(found[3])
+        raise self._unread(f"object {name} is missing or damaged")
 
-    def _unread(self, name: str, error: Exception) -> LineageError:
-        """Why an object or a ref cannot be read."""
-        status = error.status if isinstance(error, git.GitCommandError) else 0
-        if isinstance(status, int) and status < 0:
-            return LineageError(f"{self.path}: git was ended twice over {name}, by signal {-status}; run again")
-        words = git_said(error) if isinstance(error, git.GitCommandError) else ""
-        what = f"git cannot read {name}: {words}" if words else f"object {name} is missing or damaged"
+    def _object(self, name: str) -> Any:
+        """What git's `get_object_data` gives for an object or a ref; None where there is none. LineageError."""
+        try:
+            return self._repo.git.get_object_data(name)
+        except ValueError:
+            return None
+        except (git.GitError, OSError) as error:
+            status = error.status if isinstance(error, git.GitCommandError) else 0
+            if isinstance(status, int) and status < 0:
+                ended = f"{self.path}: git was ended twice over {name}, by signal {-status}; run again"
+                raise LineageError(ended) from error
+            words = git_said(error) if isinstance(error, git.GitCommandError) else ""
+            what = f"git cannot read {name}: {words}" if words else f"object {name} is missing or damaged"
+            raise self._unread(what) from error
+
+    def _unread(self, what: str) -> LineageError:
         return LineageError(f"{self.path}: {what}; restore it from a clone, or see `git fsck`")
 
     @contextmanager
@@ -255,13 +254,8 @@ class Store:
 
     def _resolved(self, name: str) -> str | None:
         """The same for any kind of ref, by git: a packed one, a symbolic one."""
-        try:
-            commit: str | bytes = self._repo.git.get_object_data(name)[0]
-        except ValueError:
-            return None
-        except (git.GitError, OSError) as error:
-            raise self._unread(name, error) from error
-        return commit if isinstance(commit, str) else commit.decode()
+        commit = found[0] if (found := self._object(name)) else None
+        return commit.decode() if isinstance(commit, bytes) else commit
 
     def move(self, changes: Iterable[Ref]) -> bool:
         """All changes at once, or none: False when a ref was not at its expected value.
@@ -374,11 +368,10 @@ class Store:
         """
         try:
             clear_lock(self.path / "packed-refs.lock", self.path)
-            self._repo.git.pack_refs("--all")
-            self._repo.git.repack("--geometric=2", "-d", "-l", "-n", "-q", "--threads=1")
-        except (git.GitError, OSError, LineageError) as error:
-            reason = git_said(error) if isinstance(error, git.GitError) else str(error)
-            _LOG.info("%s: packing failed (%s); nothing is lost, it is larger than it need be", self.path, reason)
+            self._git("pack-refs", "--all")
+            self._git("repack", "--geometric=2", "-d", "-l", "-n", "-q", "--threads=1")
+        except LineageError as error:
+            _LOG.info("packing failed (%s); nothing is lost, the repository is larger than it need be", error)
 
     def close(self) -> None:
         """End the helper processes and give every claim back."""
@@ -404,8 +397,9 @@ class Store:
                     raise
                 result = call()
             return str(result[1]), str(result[2])
-        except git.GitError as error:
-            raise LineageError(f"{self.path}: git {command} failed: {git_said(error)}") from error
+        except (git.GitError, OSError) as error:
+            words = git_said(error) if isinstance(error, git.GitError) else error
+            raise LineageError(f"{self.path}: git {command} failed: {words}") from error
 
 
 def trailer(text: str, key: str) -> str:

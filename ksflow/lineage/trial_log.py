@@ -25,19 +25,7 @@ from ksflow.lineage.record import EXPLANATION, message
 from ksflow.lineage.refs import ZERO, Ref
 from ksflow.lineage.store import THIS, Store
 from ksflow.notes import lessons
-from ksflow.records import (
-    Call,
-    Cost,
-    Evaluation,
-    Note,
-    Plan,
-    Population,
-    Repeat,
-    RoundStep,
-    Selection,
-    Trial,
-    schema,
-)
+from ksflow.records import Call, Cost, Evaluation, Note, Plan, Population, Repeat, RoundStep, Selection, Trial, schema
 from ksflow.redaction import redact
 
 P = ParamSpec("P")
@@ -46,8 +34,7 @@ S = TypeVar("S", bound="TrialLog")
 
 NOTHING = Cost()
 _LOG = logging.getLogger("ksflow.lineage")
-TRIES = 100
-"""How often a ref is tried that other processes move too."""
+TRIES = 100  # how often a ref is tried that other processes move too
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=,+-]{0,150}")
 
 Recorded = tuple[Turns, str, bytes]
@@ -57,12 +44,9 @@ Recorded = tuple[Turns, str, bytes]
 class Round(NamedTuple):
     """A round that has begun."""
 
-    name: str
-    """`<session>.<number>`"""
-    population: Population
-    """Every finished trial when it began."""
-    notes: tuple[Note, ...]
-    """What was learnt until then."""
+    name: str  # `<session>.<number>`
+    population: Population  # every finished trial when it began
+    notes: tuple[Note, ...]  # what was learnt until then
     sample: int = 0
     """How many rounds had begun before it with the same knowledge: models are to answer each of them differently."""
 
@@ -98,8 +82,7 @@ class TrialLog:
         self._begun: Counter[int] = Counter()
         self._session = self._steps = self._rounds = 0
         """The number of the session that is open, 0 before the first; what was written in it; the rounds of it."""
-        self._turns: Turns | None = None
-        """The recorded session that is being replayed."""
+        self._turns: Turns | None = None  # the recorded session that is being replayed
         self._changed = threading.Condition(threading.RLock())
         self._codes: dict[str, list[str]] = {}
         """What a kernel compiles to -> the trials that this process was about to have judged, with that code."""
@@ -108,13 +91,10 @@ class TrialLog:
         self.claims = self.store.claims(f"{problem}/{run}/")
         self._index = RunIndex(self.store, self._heads, self._side)
         self._notes: tuple[str, tuple[Note, ...]] = ("", ())
-        self._calls_read = ""
-        """The newest model call that was read."""
+        self._calls_read = ""  # the newest model call that was read
         self._costs: defaultdict[tuple[str, str], Cost] = defaultdict(Cost)
-        self._dates: dict[str, int] = {}
-        """Commit of a verdict -> when it was made."""
-        self.initial_notes: tuple[Note, ...] = ()
-        """Notes that the session was made with."""
+        self._dates: dict[str, int] = {}  # commit of a verdict -> when it was made
+        self.initial_notes: tuple[Note, ...] = ()  # notes that the session was made with
 
     @locked
     def population(self) -> Population:
@@ -393,12 +373,7 @@ class TrialLog:
         raise LineageError(f"{self.store.path}: {ref} could not be moved in {TRIES} tries")
 
     def _commit(
-        self,
-        ref: Ref,
-        files: Mapping[str, bytes | str],
-        parents: Sequence[str],
-        text: str,
-        others: Sequence[Ref] = (),
+        self, ref: Ref, files: Mapping[str, bytes | str], parents: Sequence[str], text: str, others: Sequence[Ref] = ()
     ) -> str:
         """Make a commit, and change a ref and others with it; empty where one of them was not as expected."""
         text = redact(text)

@@ -6,13 +6,11 @@ author must not know: no contents of inputs, no expected outputs, no seeds, no p
 """
 
 import contextlib
-import itertools
 import math
-import textwrap
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from ksflow.errors import ConfigError, KsflowError
 from ksflow.kernels.source import fingerprint
@@ -25,24 +23,9 @@ from ksflow.loop.events import Checked
 from ksflow.loop.queue import ThreadJob
 from ksflow.loop.round import ask_judge, dispatch, judge
 from ksflow.loop.run import Run
+from ksflow.loop.tickets import Ticket, Tickets
 from ksflow.protocols import Evaluator
 from ksflow.records import Experiment, Kernel, Origin, Plan, Population, Seed, Selection, Trial, portfolio
-
-_MOST_WAITING = 32
-"""Questions to the judge that may be unanswered at a time."""
-
-
-@dataclass
-class Ticket:
-    """A question to the judge, and what became of it. `over` is set when it is answered."""
-
-    name: str
-    about: str
-    asked: float = field(default_factory=time.monotonic)
-    over: threading.Event = field(default_factory=threading.Event)
-    trial: Trial | None = None
-    error: str = ""
-    ended: float = 0.0
 
 
 class AskTell:
@@ -56,14 +39,11 @@ class AskTell:
         self, run: Run, seeds: tuple[Seed, ...], settings: str = "", profiler: Callable[[], Evaluator] | None = None
     ) -> None:
         self.run, self.seeds = run, seeds
-        self._tickets: dict[str, Ticket] = {}
+        self._tickets = Tickets()
         self._profiler = profiler
         self._planned: dict[str, Trial] = {}
-        self._rounds: dict[str, Round] = {}
-        """Trials that were planned here and are not judged -> their rounds."""
-        self._numbers = itertools.count(1)
-        self._lock = threading.RLock()
-        """Held while what is counted, planned or asked is looked at or changed."""
+        self._rounds: dict[str, Round] = {}  # trials that were planned here and are not judged -> their rounds
+        self._lock = threading.RLock()  # held while what is counted or planned is looked at or changed
         self._started: ThreadJob | None = None
         run.open(settings)
 
@@ -82,10 +62,7 @@ class AskTell:
         self.run.interrupt()
         if self._started:
             self._started.join()
-        with self._lock:
-            asked = tuple(self._tickets.values())
-        for ticket in asked:
-            ticket.over.wait()
+        self._tickets.wait()
         self.run.lineage.release_all()
 
     def wait_seeds(self, wait_s: float = math.inf) -> None:
@@ -117,8 +94,6 @@ class AskTell:
         """Why the run takes no more kernels, such as "evaluations=20 used up"; empty while it does."""
         tally = self.run.tally
         return self.run.limits.stop_reason() or (self._spent if tally.dispatched >= tally.most else "")
-
-    # -- the scientist's steps ---------------------------------------------------------------------
 
     def plan(
         self,
@@ -186,7 +161,7 @@ class AskTell:
         """Have a kernel judged beside the best so far, which leaves no record; the id for `result`. ConfigError."""
         self._check_language(kernel)
         self._reserve()
-        return self._ask("", "a kernel that is on no record", lambda name: self._verdict(name, kernel))
+        return self._tickets.ask("", "a kernel that is on no record", lambda name: self._verdict(name, kernel))
 
     def profile(self, name: str) -> str:
         """Have a trial's kernel judged with hardware counters; the id for `result`. ConfigError where none are."""
@@ -195,7 +170,7 @@ class AskTell:
             raise ConfigError("nothing can be profiled here: hardware counters need evaluator=local and a GPU")
         kernel, profiler = trial.kernel, self._profiler
         self._reserve()
-        return self._ask("", f"a profile of {trial.id}", lambda name: self._verdict(name, kernel, profiler()))
+        return self._tickets.ask("", f"a profile of {trial.id}", lambda name: self._verdict(name, kernel, profiler()))
 
     def finish(self) -> str:
         """Have the winner judged once more beside the runner-up and the baselines; the id for `result`."""
@@ -205,7 +180,7 @@ class AskTell:
             confirm(self.run)
             return self.run.population.best
 
-        return self._ask("", "the winner once more", answer)
+        return self._tickets.ask("", "the winner once more", answer)
 
     def result(self, name: str) -> Trial:
         """Wait until the judge has answered, and return the trial with its evaluation. `name` is of `submit` and such.
@@ -223,8 +198,6 @@ class AskTell:
         with self._lock:
             return list(self._waiting_for_kernels())
 
-    # -- what it is shown --------------------------------------------------------------------------
-
     def trial(self, name: str) -> Trial:
         """A trial of the run, by its id with or without leading zeros. ConfigError where there is none."""
         known = {trial.id: trial for trial in self.run.lineage.all_trials()}
@@ -235,11 +208,7 @@ class AskTell:
 
     def ticket(self, name: str) -> Ticket:
         """The ticket of that name. ConfigError where there is none."""
-        with self._lock:
-            if ticket := self._tickets.get(name):
-                return ticket
-            known = ", ".join(self._tickets) or "none"
-        raise ConfigError(f"no ticket {name!r}; tickets: {textwrap.shorten(known, 400)}")
+        return self._tickets.find(name)
 
     def account(self, trial: Trial) -> str:
         """What became of a trial, as a prompt would tell it: analysis and times, or why it failed."""
@@ -248,8 +217,6 @@ class AskTell:
         if trial.evaluation and trial.evaluation.accepted:
             return without_paths(render.analysis(trial, self.run.population.step(trial)))
         return redacted_failure(trial)
-
-    # -- inside ------------------------------------------------------------------------------------
 
     def _selection(self, base: str, reference: str, rationale: str) -> Selection:
         picks = [self.trial(base), self.trial(reference or base)]
@@ -275,16 +242,12 @@ class AskTell:
                 return judge(self.run, written)
             finally:
                 self.run.lineage.release(written)
-                self._round_over(written.id)
+                with self._lock:  # a round is over when the last of its trials is judged
+                    begun = self._rounds.pop(written.id, None)
+                    if begun and begun.name not in {other.name for other in self._rounds.values()}:
+                        self.run.round_over(begun)
 
-        return self._ask(written.id, f"kernel {written.id}", answer)
-
-    def _round_over(self, trial: str) -> None:
-        """A round is over when the last of its trials is judged."""
-        with self._lock:
-            begun = self._rounds.pop(trial, None)
-            if begun and begun.name not in {other.name for other in self._rounds.values()}:
-                self.run.round_over(begun)
+        return self._tickets.ask(written.id, f"kernel {written.id}", answer)
 
     def _check_language(self, kernel: Kernel) -> None:
         valid = self.run.problem.writable_languages
@@ -300,29 +263,11 @@ class AskTell:
         with self._lock:
             if self.run.interrupted:
                 raise ConfigError("the run is being closed")
-            if sum(not ticket.over.is_set() for ticket in self._tickets.values()) >= _MOST_WAITING:
-                raise ConfigError(f"{_MOST_WAITING} questions wait for the judge already: ask for their results first")
+            self._tickets.check_room()
             if reason := self.run.limits.stop_reason(at_once=True):
                 raise _over(reason)
             if not self.run.reserve(1):
                 raise _over(self._spent)
-
-    def _ask(self, name: str, about: str, answer: Callable[[str], Trial | None]) -> str:
-        with self._lock:
-            ticket = Ticket(name or f"e{next(self._numbers)}", about)
-            self._tickets[ticket.name] = ticket
-
-        def work() -> None:
-            ticket.trial = answer(ticket.name)
-
-        def over(job: ThreadJob) -> None:
-            own = f"an error of ksflow's own, {type(job.error).__name__}" if job.error else "nothing was judged"
-            ticket.error = "" if ticket.trial else str(job.error) if isinstance(job.error, KsflowError) else own
-            ticket.ended = time.monotonic()
-            ticket.over.set()
-
-        ThreadJob(work, over)
-        return ticket.name
 
     def _verdict(self, name: str, kernel: Kernel, evaluate: Evaluator | None = None) -> Trial:
         evaluation = ask_judge(self.run, kernel, evaluate)

@@ -73,10 +73,7 @@ class Meter:
 
     @contextmanager
     def reserve(self, question: Question) -> Iterator[Reservation]:
-        """Set aside what one call may cost. Waits while calls in flight may yet leave enough.
-
-        BudgetError when nothing can.
-        """
+        """Set aside what one call may cost; wait while calls in flight may leave enough. BudgetError where none can."""
         reservation = self._wait_for_room(question)
         try:
             yield reservation
@@ -93,10 +90,6 @@ class Meter:
         """What of one cap is spent."""
         cap = next(cap for cap in self._caps if cap.name == name)
         return cap.amount(self.total_cost(cap.stage))
-
-    def used_shares(self) -> dict[str, float]:
-        """Cap -> the share of it that is spent."""
-        return {cap.name: cap.amount(self.total_cost(cap.stage)) / cap.most if cap.most else 1.0 for cap in self._caps}
 
     def check(self, question: Question) -> None:
         """Whether the caps can be kept and cover a first call of this kind. ConfigError."""

@@ -9,8 +9,7 @@ from ksflow.loop.queue import map_parallel
 from ksflow.loop.run import Run
 from ksflow.records import Evaluation, HeldOut, Population, Trial, Verdict
 
-_RETIMINGS = 4
-"""Leaders that are judged again at most, before one is called the winner."""
+_RETIMINGS = 4  # leaders that are judged again at most, before one is called the winner
 
 
 def confirm(run: Run) -> None:

@@ -70,5 +70,4 @@ def _of_models(stage: Any, verifies: bool) -> list[Any]:
     return [stage] if ships and isinstance(stage, Asks) else []
 
 
-_STAND_IN = Experiment("x" * 1000, "x" * 300, (0.0, 10.0), 50.0)
-"""An experiment of the usual length."""
+_STAND_IN = Experiment("x" * 1000, "x" * 300, (0.0, 10.0), 50.0)  # an experiment of the usual length

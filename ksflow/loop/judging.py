@@ -12,8 +12,7 @@ from ksflow.errors import StageError, stage_boundary
 from ksflow.protocols import Evaluator
 from ksflow.records import Comparison, Evaluation, Kernel, Key, Origin, Problem, Trial, Verdict, schema
 
-_ALONE = 1.03
-"""How far scores of two moments may be off, where an evaluator times nothing side by side."""
+_ALONE = 1.03  # how far scores of two moments may be off, where an evaluator times nothing side by side
 
 
 def current_key(problem: Problem, evaluate: Evaluator) -> Key:
@@ -68,10 +67,7 @@ def _beside(evaluation: Evaluation, versus: tuple[Trial, ...]) -> Evaluation:
 
 
 class DeviceQueue:
-    """Lets `places` threads through at a time, in the order in which they came.
-
-    `busy_s`: for how long places were taken.
-    """
+    """Lets `places` threads through at a time, in the order of their coming. `busy_s`: how long places were taken."""
 
     def __init__(self, places: int) -> None:
         self._changed = threading.Condition()

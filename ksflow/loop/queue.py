@@ -58,8 +58,7 @@ class Interruption:
     def __init__(self, announce: Callable[[str], None]) -> None:
         self.requested = threading.Event()
         self._announce = announce
-        self._awake = threading.Event()
-        """Set with the first signal, or when none can come any more."""
+        self._awake = threading.Event()  # set with the first signal, or when none can come any more
         self._count = 0
         self._handled = False
 

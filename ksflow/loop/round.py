@@ -66,9 +66,6 @@ def attempt(run: Run, trial: Trial, notes: Notes | None = None) -> None:
         run.lineage.release(trial)
 
 
-# -- the steps -------------------------------------------------------------------------------------
-
-
 def digest(run: Run, begun: Round) -> Notes:
     """Learn from the run so far; the notes that hold from now on."""
     run.tell(Began(Activity.DIGEST))
@@ -141,10 +138,9 @@ def judge(run: Run, trial: Trial, renewed: EarlierVerdict | None = None) -> Tria
     if trial.kernel is not None:
         run.tell(Began(Activity.EVALUATE, trial))
         anew = run.schedule.repeats == "judge" or renewed
+        known = None if anew else partial(run.lineage.said_of_code, trial)
         evaluation = None if anew else run.lineage.said_before(trial)
-        evaluation = evaluation or ask_judge(
-            run, trial.kernel, known=None if anew else partial(run.lineage.said_of_code, trial)
-        )
+        evaluation = evaluation or ask_judge(run, trial.kernel, known=known)
         if run.judge_stopped and evaluation.verdict is Verdict.HARNESS:
             return trial  # the next run judges it
         trial = replace(trial, evaluation=evaluation.with_evidence(renewed=renewed))
@@ -163,10 +159,7 @@ def check(run: Run, kernel: Kernel) -> Trial | str:
 
 
 def ask_judge(
-    run: Run,
-    kernel: Kernel,
-    evaluate: Evaluator | None = None,
-    known: Callable[[str], Evaluation | None] | None = None,
+    run: Run, kernel: Kernel, evaluate: Evaluator | None = None, known: Callable[[str], Evaluation | None] | None = None
 ) -> Evaluation:
     """The judge's word on a kernel beside the best so far, when it is its turn at the device.
 
@@ -174,10 +167,7 @@ def ask_judge(
     known: what was said of such code, where it need not be judged again.
     """
     evaluate = evaluate or run.stages.evaluate
-    with (
-        suppress(StageError),
-        stage_boundary("evaluator"),
-    ):  # compile while others are timed; what fails fails again below
+    with suppress(StageError), stage_boundary("evaluator"):  # while others are timed; what fails fails again below
         evaluate.prepare(run.problem, kernel)
     verdict = partial(run.device.verdict, run.problem, evaluate, kernel)
     said = verdict(lambda: (best,) if (best := run.lineage.last_population.leader) else (), known)

@@ -34,12 +34,9 @@ from ksflow.protocols import (
 )
 from ksflow.records import Note, Plan, Population, Problem, Seed, Trial, Verdict
 
-_BARREN_ROUNDS = 3
-"""Rounds in a row without a trial after which a run gives up, for each round that may be in flight."""
-_JUDGE_FAILURES = 10
-"""Questions in a row that the judge may not be able to answer before a run gives up."""
-_TELLING = 3
-"""Experiments after which their pace tells how long the others take."""
+_BARREN_ROUNDS = 3  # rounds in a row without a trial after which a run gives up, for each round that may be in flight
+_JUDGE_FAILURES = 10  # questions in a row that the judge may not be able to answer before a run gives up
+_TELLING = 3  # experiments after which their pace tells how long the others take
 _CONFIRMING = 4
 """Judgements that a confirmation takes: the winner beside its rival, beside the baselines, often another leader's."""
 
@@ -87,24 +84,18 @@ class Run:
         if recorded is None:
             self.limits.most_barren = _BARREN_ROUNDS * self.schedule.rounds_in_flight
             self.limits.most_failures = _JUDGE_FAILURES
-        self.exact: Turns | None = None
-        """The recorded steps, where they are repeated one by one."""
+        self.exact: Turns | None = None  # the recorded steps, where they are repeated one by one
         self.search_started: float | None = None
         """When the first round could begin: what is told before that counts against no budget."""
         self.search_ended: float | None = None
         """When the last round was over: what follows is the winner's confirmation."""
-        self.doing: dict[int, tuple[str, str]] = {}
-        """Thread -> (step, trial): what is in flight."""
-        self.unanswered = 0
-        """Questions to a person that wait, or waited when Ctrl-C was pressed."""
-        self.judge_stopped = False
-        """Whether Ctrl-C has stopped the evaluator."""
+        self.doing: dict[int, tuple[str, str]] = {}  # thread -> (step, trial): what is in flight
+        self.unanswered = 0  # questions to a person that wait, or waited when Ctrl-C was pressed
+        self.judge_stopped = False  # whether Ctrl-C has stopped the evaluator
         self.baseline_ids: frozenset[str] = frozenset()
-        self.changed = threading.Condition(threading.RLock())
-        """Guards what is in flight, and what is counted."""
+        self.changed = threading.Condition(threading.RLock())  # guards what is in flight, and what is counted
         self._listeners = listeners
-        self._judged_before: dict[str, int] = {}
-        """A round in flight -> experiments that had been judged when it began."""
+        self._judged_before: dict[str, int] = {}  # a round in flight -> experiments that had been judged when it began
 
     @property
     def population(self) -> Population:
@@ -140,8 +131,6 @@ class Run:
         trials = self.lineage.all_trials()
         self.baseline_ids = frozenset(t.id for t in trials if t.kernel and t.kernel.digest in digests)
 
-    # -- when it has had enough ------------------------------------------------------------------
-
     @property
     def interrupted(self) -> bool:
         """Whether Ctrl-C or a signal has asked the run to end."""
@@ -160,18 +149,18 @@ class Run:
         return {budget.name: budget.used_share(self.tally) for budget in self.budgets}
 
     def remaining_budgets(self) -> dict[str, float]:
-        """Budget -> how much of it is left; nothing where recorded steps are repeated, for which no budget counts."""
-        return {} if self.exact else {budget.name: budget.remaining(self.tally) for budget in self.budgets}
+        """Budget -> how much of it is left, where evaluations in flight are used; nothing where recorded steps are
+        repeated, for which no budget counts.
+        """
+        used = {b.name: self.tally.dispatched if b.name == "evaluations" else b.spent(self.tally) for b in self.budgets}
+        return {} if self.exact else {b.name: max(b.most - used[b.name], 0.0) for b in self.budgets}
 
     def left_s(self) -> float | None:
         """Seconds until the end at the pace so far, the winner's confirmation included. None where nobody can tell."""
         if self.search_started is None:
             return None
-        now, newest = (
-            time.monotonic(),
-            [t.evaluation for t in self.population.trials[-20:] if t.evaluation and t.score_us],
-        )
-        took = [each.wall_s for each in newest if each.wall_s]
+        now, newest = time.monotonic(), [t.evaluation for t in self.population.trials[-20:] if t.score_us]
+        took = [each.wall_s for each in newest if each and each.wall_s]
         confirm_s = _CONFIRMING * median(took) if took and self.schedule.confirm else 0.0
         if self.search_ended is not None:
             return max(self.search_ended + confirm_s - now, 0.0) or None
@@ -186,8 +175,6 @@ class Run:
     def end(self, reason: str) -> None:
         """Begin no more rounds, for this reason or an earlier one; what is in flight ends at its next step."""
         self.limits.ended = self.limits.ended or reason
-
-    # -- what is counted, and seen ---------------------------------------------------------------
 
     def begin_round(self) -> Round:
         """Begin a round, and count it. BudgetError where a recording has no more of them."""

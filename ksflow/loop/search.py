@@ -19,8 +19,7 @@ from ksflow.loop.stops import INTERRUPTED, KEPT
 from ksflow.protocols import SIGN_OF_LIFE, override_call
 from ksflow.records import Seed
 
-_A_ROUND = 3
-"""Experiments that a round is expected to bring."""
+_A_ROUND = 3  # experiments that a round is expected to bring
 _LOOK_S = 0.2
 
 
@@ -102,10 +101,7 @@ def _compile_first(run: Run, seeds: tuple[Seed, ...]) -> None:
     judged = {trial.kernel.digest for trial in run.population.trials if trial.kernel and trial.evaluation}
     first = {seed.kernel.language: seed.kernel for seed in seeds[::-1] if seed.kernel.digest not in judged}
     for kernel in first.values():
-        with (
-            suppress(StageError),
-            stage_boundary("evaluator"),
-        ):  # what else fails fails again where the kernel is judged
+        with suppress(StageError), stage_boundary("evaluator"):  # which fails again where the kernel is judged
             run.stages.evaluate.prepare(run.problem, kernel)
 
 
@@ -154,8 +150,7 @@ class Rounds:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._running: list[ThreadJob] = []
-        self._digested = run.lineage.digested_count
-        """Trials that were known when notes were last asked for."""
+        self._digested = run.lineage.digested_count  # trials that were known when notes were last asked for
 
     def go_on(self) -> None:
         """Until nothing more may begin and nothing is in flight. Raises what a round could not go on from."""

@@ -23,10 +23,8 @@ from ksflow.loop.run import Run
 from ksflow.records import EarlierVerdict, Evaluation, Kernel, Origin, Population, Problem, Seed, Trial, Verdict
 
 _LOOK_S = 0.2
-_OWN = ("00_your_reference.py", "00_eager.py")
-"""Seeds that are the function itself."""
-_REASON = 200
-"""Letters for each seed that failed."""
+_OWN = ("00_your_reference.py", "00_eager.py")  # seeds that are the function itself
+_REASON = 200  # letters for each seed that failed
 _LEADERS = 8
 """So many of the best that one judge said of one problem on one machine are judged again where they became stale."""
 

@@ -15,30 +15,20 @@ INTERRUPTED, KEPT = "interrupted", "every verdict is kept, and the same command 
 class Tally:
     """What a run has used so far; the run counts."""
 
-    most: float = math.inf
-    """Questions to the judge that the budget covers."""
+    most: float = math.inf  # questions to the judge that the budget covers
     started: float = field(default_factory=time.monotonic)
-    dispatched: int = 0
-    """Questions to the judge that are taken from the budget, answered or not."""
-    judged: int = 0
-    """Experiments that were judged."""
-    repeats: int = 0
-    """Those that were answered from the record."""
-    checks: int = 0
-    """Kernels that were judged while being written."""
-    tried: int = 0
-    """Experiments that came to a kernel."""
-    rounds: int = 0
-    """Rounds that have begun."""
+    dispatched: int = 0  # questions to the judge that are taken from the budget, answered or not
+    judged: int = 0  # experiments that were judged
+    repeats: int = 0  # those that were answered from the record
+    checks: int = 0  # kernels that were judged while being written
+    tried: int = 0  # experiments that came to a kernel
+    rounds: int = 0  # rounds that have begun
     planning: set[str] = field(default_factory=set)
     """Those of them that have not said yet how many experiments they bring."""
-    barren: int = 0
-    """Rounds in a row without a trial."""
-    harness_errors: int = 0
-    """Questions in a row that the judge could not answer."""
+    barren: int = 0  # rounds in a row without a trial
+    harness_errors: int = 0  # questions in a row that the judge could not answer
     judge_s: float = 0.0
-    trouble: str = ""
-    """Why the newest experiment, or the newest round, came to nothing."""
+    trouble: str = ""  # why the newest experiment, or the newest round, came to nothing
 
 
 class Budget:
@@ -52,10 +42,6 @@ class Budget:
     def used_share(self, tally: Tally) -> float:
         """The share of it that is used."""
         return self.spent(tally) / self.most if self.most else 1.0
-
-    def remaining(self, tally: Tally) -> float:
-        """How much of it is left; evaluations in flight are not."""
-        return max(self.most - (tally.dispatched if self.name == "evaluations" else self.spent(tally)), 0.0)
 
     def reason(self, tally: Tally) -> str:
         """Names the budget and its amount, and says how many evaluations were checks."""
@@ -92,8 +78,7 @@ class RunLimits:
         """Rounds in a row without a trial, and questions in a row that the judge could not answer, which end a run."""
         self.hold = False
         """Whether stops end what has begun: not before the search, nor where recorded steps are repeated one by one."""
-        self.ended = ""
-        """Why no more rounds begin."""
+        self.ended = ""  # why no more rounds begin
         self.error: BaseException | None = None
 
     def is_reached(self) -> bool:

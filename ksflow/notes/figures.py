@@ -41,9 +41,7 @@ class FigureReading:
 
 
 def readings(probe: Probe, evaluation: Evaluation, target: Target) -> dict[str, FigureReading]:
-    """Return every figure, by the judge's ranked time, with the middle half of calls. Raises ValueError without a
-    value.
-    """
+    """Return every figure, by the judge's ranked time, with the middle half of calls. ValueError without a value."""
     timings, shown = {timing.case: timing for timing in evaluation.timings}, outputs(evaluation)
     readings = {}
     for name, figure in probe.figures.items():
@@ -117,9 +115,7 @@ def find_contradiction(claim: str, reading: str, probe: Probe, times: float) -> 
 
 
 def _claimed(text: str, probe: Probe) -> Iterator[tuple[int, float, str]]:
-    """Yield the quantity that a sentence states for each keyword whose words it has: the next one, else the last
-    before.
-    """
+    """Yield the quantity that a sentence states for each keyword whose words it has: the next one, else the last."""
     for sentence in _SENTENCE.split(text):
         first = {word[0]: word.start() for word in reversed(list(_WORD.finditer(sentence.lower())))}
         quantities = list(_quantities(sentence, probe))

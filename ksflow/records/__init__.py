@@ -6,30 +6,26 @@ No I/O, no configuration, no third-party import. Times are microseconds (`_us`),
 
 from ksflow.records.base import Json, Record, Scalar, by_number, digest, geomean, round_significant
 from ksflow.records.calls import Call, Question, Reservation
+from ksflow.records.comparisons import ANOTHER_DAY, SELF_TIMED, Claim, Comparison, Ratio, Speedup
 from ksflow.records.evaluations import Approval, Evaluation, Kept, Key, Timing, Verdict
 from ksflow.records.evidence import (
-    ANOTHER_DAY,
-    SELF_TIMED,
     Cached,
     CheckedCase,
-    Claim,
     Clocks,
-    Comparison,
     CompiledKernel,
     EarlierVerdict,
     Evidence,
     HeldOut,
     ProfilePage,
-    Ratio,
     Repeat,
     RooflineCase,
     SanitizerFinding,
-    Speedup,
     TimedCase,
 )
 from ksflow.records.kernels import C_TYPES, FILE_NAME, RESERVED_NAMES, Kernel
 from ksflow.records.notes import Document, Explanation, Feature, Note, Passage, Presence, Statement, Status
 from ksflow.records.parsing import as_json, misfits, parse
+from ksflow.records.plans import Experiment, Plan, PlannedRound, RoundStep, portfolio
 from ksflow.records.population import Material, Population
 from ksflow.records.problems import (
     Arg,
@@ -47,18 +43,13 @@ from ksflow.records.scale import Contradiction, Scale, measured_ratio
 from ksflow.records.trials import (
     Cost,
     Draft,
-    Experiment,
     Finding,
     Origin,
-    Plan,
-    PlannedRound,
     Review,
     Rival,
-    RoundStep,
     Selection,
     Step,
     Trial,
     base_of,
     first_attempt,
-    portfolio,
 )

@@ -42,8 +42,7 @@ class Question:
 class Reservation:
     """The possible cost of one call, reserved until the call is over."""
 
-    lost: bool = False
-    """Set when the call is over at an unknown cost: the whole reservation counts as spent."""
+    lost: bool = False  # set when the call is over at an unknown cost: the whole reservation counts as spent
     until: float | None = None
     """The `time.monotonic()` at which a time budget is used up; None without one."""
     budget: str = ""  # that budget, as errors name it

@@ -5,7 +5,8 @@ from enum import StrEnum
 from typing import Any
 
 from ksflow.records.base import Record, are_plausible
-from ksflow.records.evidence import Claim, Comparison, Evidence
+from ksflow.records.comparisons import Claim, Comparison
+from ksflow.records.evidence import Evidence
 
 
 class Verdict(StrEnum):
@@ -19,8 +20,7 @@ class Verdict(StrEnum):
     CRASH = "contained-crash"
     TIMEOUT = "contained-timeout"
     COMPILE = "compile-error"
-    UNTIMED = "untimed"
-    """For a target that is not here, and right if it could be emulated: nothing was timed."""
+    UNTIMED = "untimed"  # for a target that is not here, and right if it could be emulated: nothing was timed
     HARNESS = "harness-error"
 
     @property
@@ -34,11 +34,9 @@ class Timing(Record):
     """One benchmark's time, per call."""
 
     case: str
-    us: float
-    """The ranked statistic (a low percentile of wall time on CPU, a median on GPU)."""
+    us: float  # the ranked statistic (a low percentile of wall time on CPU, a median on GPU)
     samples_us: tuple[float, ...] = ()
-    cpu_us: float | None = None
-    """The same statistic of CPU time, measured from outside the process."""
+    cpu_us: float | None = None  # the same statistic of CPU time, measured from outside the process
 
     def __post_init__(self) -> None:
         if not are_plausible(self.us):
@@ -124,8 +122,7 @@ class Key:
 
     problem: str = ""  # the problem's digest
     judge: str = ""
-    target: str = ""
-    """The machine's fingerprint; not compared if empty."""
+    target: str = ""  # the machine's fingerprint; not compared if empty
     isolation: str = ""
     """The isolation level of kernels, "" if unknown. Only the cache compares it: another level does not make a record
     stale."""
@@ -161,7 +158,6 @@ class Kept(Record):
 
     kernel: str  # the kernel's digest
     name: str  # the problem's name
-    source: str
-    """Where it was judged: a branch, or the command `evaluate`."""
+    source: str  # where it was judged: a branch, or the command `evaluate`
     date: str  # ISO 8601
     evaluation: Evaluation

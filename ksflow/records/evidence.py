@@ -7,133 +7,8 @@ these keys. Keys that an evaluator adds, and keys that this version does not kno
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ksflow.records.base import Json, Record, are_plausible
-
-BUSY = "(is the machine busy?)"  # ends the reason why a reading is not ranked
-RESOLVED = 1.01
-"""A kernel is called faster or slower if its interval clears this margin; else it is a tie. Smaller differences depend
-on memory addresses and other processes."""
-ANOTHER_DAY = 1.03
-"""How far a ratio or a time may be off from one day to another on the same machine."""
-SELF_TIMED = "by the benchmark's own clock, in one comparison"
-"""The clock of a ratio that a benchmark reports of itself, in one process with the kernel, without a confirmation."""
-
-
-class Interval:
-    """What the 95 % interval of a speed-up says, where ranked measurements connect the two kernels."""
-
-    __slots__ = ()
-    low: float
-    high: float
-    ranked: bool
-
-    @property
-    def ahead(self) -> bool:
-        """Whether it is surely faster, by more than `RESOLVED`."""
-        return self.ranked and self.low > RESOLVED
-
-    @property
-    def slower(self) -> bool:
-        """Whether it is surely slower, by more than `RESOLVED`."""
-        return self.ranked and self.high < 1 / RESOLVED
-
-    @property
-    def tie(self) -> bool:
-        """Whether it is ranked, and neither ahead nor slower."""
-        return self.ranked and not (self.ahead or self.slower)
-
-
-@dataclass(frozen=True, slots=True)
-class Speedup(Interval):
-    """The speed-up of one kernel over another."""
-
-    ratio: float  # 2 means twice as fast
-    low: float  # lower end of the 95 % interval
-    high: float
-    ranked: bool = True
-
-    def __str__(self) -> str:
-        return f"x{self.ratio:.3g} [{self.low:.3g}, {self.high:.3g}]"
-
-    def describe(self, name: str) -> str:
-        """Return `x1.23 [1.2, 1.25] over NumPy`, with a remark for a tie or a ratio that is not ranked."""
-        return f"{self} over {name}{' (a tie)' if self.tie else '' if self.ranked else ' (not ranked)'}"
-
-    @property
-    def gain_percent(self) -> float:
-        """100 means twice as fast."""
-        return 100 * (self.ratio - 1)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EvidenceRecord(Record):
-    """Base of the records that judges of any version write."""
-
-    more: Json = field(default_factory=dict)
-    """Keys that this version does not know, unchanged."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ratio(EvidenceRecord, Interval):
-    """The speed-up of one kernel over another, timed in turns: above 1 it is faster."""
-
-    speedup: float
-    low: float  # lower end of the 95 % interval
-    high: float
-    clocks: tuple[str, ...] = ()  # names of the clocks
-    replicates: tuple[float, ...] = ()  # the ratio by each pair of fresh processes
-    tau: float | None = None
-    """Standard deviation between replicates beyond their own errors, as a natural logarithm (0.01 is 1 %)."""
-    heterogeneity_p: float | None = None
-    """p value of readings so far apart without such an effect (Cochran's Q)."""
-    ranked: bool = True
-    """Whether the two can be told apart, or be called a tie."""
-    why: str = ""
-    """Why it is not ranked: replicates disagree, or there are too few."""
-    mean: tuple[float, float, float] | None = None
-    """Ratio and interval by the mean over all calls, slow ones included; `speedup` is that of the usual call. A claim
-    must hold by both."""
-    moment: int = 0
-    """0 in the search, else the number of the run's confirmation of a winner."""
-
-    def __post_init__(self) -> None:
-        if not are_plausible(self.speedup, self.low, self.high, *self.replicates):
-            raise ValueError(f"a speed-up must be finite and positive, not {self}")
-
-    def __str__(self) -> str:
-        interval = f"x{self.speedup:.3g} [{self.low:.3g}, {self.high:.3g}]"
-        return interval if self.ranked else f"{interval}, not ranked"
-
-    @property
-    def inverse(self) -> "Ratio":
-        """The same with the kernels exchanged."""
-        same = {name: getattr(self, name) for name in ("clocks", "tau", "heterogeneity_p", "ranked", "why", "moment")}
-        replicates = tuple(1 / value for value in self.replicates)
-        return Ratio(speedup=1 / self.speedup, low=1 / self.high, high=1 / self.low, replicates=replicates, **same)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison(Ratio):
-    """A kernel's speed-up over another trial."""
-
-    id: str  # the other trial's
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Claim(Comparison):
-    """A kernel's speed-up over the incumbent, with the incumbent against itself as control."""
-
-    faster: bool
-    """Whether it is faster, beyond noise, twice, and by more than the control is off. `ranked` tells whether readings
-    and control were steady enough."""
-    first: Ratio | None = None  # the first comparison, which decides only whether to repeat it
-    again: Ratio | None = None  # the repetition, without the control's part in its interval
-    control: Ratio | None = None  # one kernel against itself
-
-    @property
-    def ahead(self) -> bool:
-        """Whether the claim holds, by more than `RESOLVED`."""
-        return self.faster and self.ranked and self.low > RESOLVED
+from ksflow.records.base import Json
+from ksflow.records.comparisons import Claim, Comparison, EvidenceRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,14 +17,10 @@ class CheckedCase(EvidenceRecord):
 
     case: str
     seeds: tuple[int, ...] = ()
-    worst: float | str | None = None
-    """The largest error as a share of its bound; a word if that is no number (`inf`)."""
-    upstream: str = ""
-    """Result of an imported problem's rule, which does not decide: `pass`, or its objection."""
-    outputs: tuple[tuple[float | str, ...], ...] = ()
-    """Values of each output, if asked for and few."""
-    errors: tuple[tuple[float | str, ...], ...] = ()
-    """Largest absolute and relative error of each output, if asked for."""
+    worst: float | str | None = None  # the largest error as a share of its bound; a word if that is no number (`inf`)
+    upstream: str = ""  # result of an imported problem's rule, which does not decide: `pass`, or its objection
+    outputs: tuple[tuple[float | str, ...], ...] = ()  # values of each output, if asked for and few
+    errors: tuple[tuple[float | str, ...], ...] = ()  # largest absolute and relative error of each output, if asked for
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,15 +30,12 @@ class TimedCase(EvidenceRecord):
     case: str
     us: float | None = None
     interval_us: tuple[float, float] | None = None  # the 95 % interval of `us`
-    at_most_us: float | None = None
-    """The time with only the certain overhead subtracted."""
+    at_most_us: float | None = None  # the time with only the certain overhead subtracted
     impossible: bool = False
     median_us: float | None = None
     wall_us: float | None = None
-    cpu_us: float | None = None
-    """CPU time of the kernel's process, all threads, less a null kernel's with one core."""
-    threads: int | None = None
-    """With several cores: the number of threads in the kernel's process after a call."""
+    cpu_us: float | None = None  # CPU time of the kernel's process, all threads, less a null kernel's with one core
+    threads: int | None = None  # with several cores: the number of threads in the kernel's process after a call
     floor_us: float | None = None
     """The judge's limit: a time below it is impossible. The goal of a kernel is in `RooflineCase`."""
     floor: str = ""  # the cause of the floor
@@ -176,20 +44,16 @@ class TimedCase(EvidenceRecord):
     rounds: int = 0
     calls: int = 0  # per round
     worst: float | None = None  # largest error as a share of its bound
-    contents: tuple[int, ...] = ()
-    """Seeds of the inputs in the timed calls, which are never used again."""
+    contents: tuple[int, ...] = ()  # seeds of the inputs in the timed calls, which are never used again
     compared_whole: int = 0  # calls whose outputs were compared in full
     null: Mapping[str, float] = field(default_factory=dict)
     """On a CPU: times of the null kernel, and the times subtracted."""
     clock: str = ""  # name of the clock
-    trusted: bool | None = None
-    """On a GPU: whether no code of the kernel ran on the host."""
+    trusted: bool | None = None  # on a GPU: whether no code of the kernel ran on the host
     events_us: float | None = None  # by the device events of the kernel's own process
     bracket_us: float | None = None  # by the judge's clock
-    added_us: float | None = None
-    """Time that the judge's clock saw beyond the device events, which counts."""
-    gated: bool | None = None
-    """On a GPU: whether calls were queued before their inputs existed."""
+    added_us: float | None = None  # time that the judge's clock saw beyond the device events, which counts
+    gated: bool | None = None  # on a GPU: whether calls were queued before their inputs existed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -278,16 +142,14 @@ class Repeat(EvidenceRecord):
     """The verdict was taken over from an earlier trial with the same code."""
 
     of: str  # that trial's id
-    compiled: bool = False
-    """Whether only the compiled code is the same, not the source."""
+    compiled: bool = False  # whether only the compiled code is the same, not the source
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cached(EvidenceRecord):
     """The verdict came from the cache."""
 
-    source: str
-    """Where it was judged: a branch, or the command `evaluate`."""
+    source: str  # where it was judged: a branch, or the command `evaluate`
     date: str  # ISO 8601
 
 
@@ -297,8 +159,7 @@ class HeldOut(EvidenceRecord):
 
     right: Mapping[str, float] = field(default_factory=dict)  # case -> time in µs
     wrong: Mapping[str, str] = field(default_factory=dict)  # case -> verdict, and why
-    over: Comparison | None = None
-    """Speed-up over the fastest baseline, on the cases where it is right."""
+    over: Comparison | None = None  # Speed-up over the fastest baseline, on the cases where it is right
 
     def __str__(self) -> str:
         cases = len(self.right) + len(self.wrong)

@@ -10,8 +10,7 @@ class Status(StrEnum):
     """How far a note can be trusted."""
 
     DOCUMENTED = "documented"  # a quoted document says so
-    CITED = "cited"
-    """A named document says so, without a quote: it cannot be checked here."""
+    CITED = "cited"  # a named document says so, without a quote: it cannot be checked here
     MEASURED = "measured"
     ASSUMED = "assumed"
     REFUTED = "refuted"
@@ -44,8 +43,7 @@ class Note(Record):
 class Passage:
     """A piece of a document that a source can name."""
 
-    place: str
-    """Where it is: `page 113, 4.2 Wait states`, `lines 40-90`; empty for a document in one piece."""
+    place: str  # where it is: `page 113, 4.2 Wait states`, `lines 40-90`; empty for a document in one piece
     text: str
 
 
@@ -85,10 +83,8 @@ class Statement(Record):
     """A sentence of a model about a kernel."""
 
     text: str
-    lines: tuple[str, ...]
-    """Lines of the source that show it, checked to exist: `kernel.cu:12` or `kernel.cu:12-20`."""
-    feature: str = ""
-    """The feature of the catalogue that it is about, if any."""
+    lines: tuple[str, ...]  # lines of the source that show it, checked to exist: `kernel.cu:12` or `kernel.cu:12-20`
+    feature: str = ""  # the feature of the catalogue that it is about, if any
     says: Presence = Presence.UNKNOWN  # its claim about that feature
 
 
@@ -97,8 +93,7 @@ class Explanation(Record):
     """What is known of a kernel's features."""
 
     kernel: str  # the kernel's digest
-    reader: str
-    """Version of the feature catalogue."""
+    reader: str  # version of the feature catalogue
     features: tuple[Feature, ...]
     by: str = ""  # the model that wrote the following; empty if none
     summary: str = ""

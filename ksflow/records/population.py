@@ -8,10 +8,11 @@ from itertools import islice
 from typing import Any
 
 from ksflow.records.base import by_number
-from ksflow.records.evidence import Ratio, Speedup
+from ksflow.records.comparisons import Ratio, Speedup
 from ksflow.records.notes import Document, Note, Status
+from ksflow.records.plans import PlannedRound
 from ksflow.records.scale import Scale, measured_ratio
-from ksflow.records.trials import PlannedRound, Rival, Selection, Step, Trial, base_of, first_attempt
+from ksflow.records.trials import Rival, Selection, Step, Trial, base_of, first_attempt
 
 _SIBLINGS, _LOOKED_AT = 8, 200
 """How many failures a writer is told, and among how many of the newest trials they are looked for."""

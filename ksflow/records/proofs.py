@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ksflow.records.base import Record
-from ksflow.records.evidence import Ratio
+from ksflow.records.comparisons import Ratio
 
 
 @dataclass(frozen=True)
@@ -14,12 +14,9 @@ class Engaged(Record):
     region: str
     branch: str  # the kernel's in its lineage
     modules: int
-    hits: Mapping[str, float]
-    """`eager` or `compiled` -> how often the kernel ran in a timed call, on average."""
-    share_here: float
-    """The modules' share of the uncompiled model's time, in these processes."""
-    ratio_here: float
-    """The kernel's speed-up over the modules' own forward in that model."""
+    hits: Mapping[str, float]  # `eager` or `compiled` -> how often the kernel ran in a timed call, on average
+    share_here: float  # the modules' share of the uncompiled model's time, in these processes
+    ratio_here: float  # the kernel's speed-up over the modules' own forward in that model
     fallbacks: Mapping[str, int] = field(default_factory=dict)
     """Reason -> number of timed calls, not compiled, that used a module's own forward."""
     shares: Mapping[str, float] = field(default_factory=dict)
@@ -58,11 +55,9 @@ class Proof(Record):
     threads: int
     torch: str
     mode: str  # of torch.compile
-    ways: tuple[Way, ...]
-    """The ways in which a kernel ran."""
+    ways: tuple[Way, ...]  # the ways in which a kernel ran
     kernels: tuple[Engaged, ...]
-    remarks: tuple[str, ...] = ()
-    """Why a way has no result, or one that differs from Amdahl's law."""
+    remarks: tuple[str, ...] = ()  # why a way has no result, or one that differs from Amdahl's law
 
 
 def amdahl(parts: Iterable[tuple[float, float]]) -> float:

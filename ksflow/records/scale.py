@@ -9,7 +9,6 @@ cycle. The result depends on the trials alone, not on the order in which they we
 ranked (the judge could not tell) connect only what no ranked one connects, and the result is not ranked.
 """
 
-import heapq
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,8 +16,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ksflow.records.base import by_number
+from ksflow.records.comparisons import Comparison, Ratio, Speedup
 from ksflow.records.evaluations import Evaluation
-from ksflow.records.evidence import Comparison, Ratio, Speedup
+from ksflow.records.network import Core, Edge, Node, place_kernels
 from ksflow.records.trials import Trial
 
 _Z = 1.959964  # standard errors to either side of a 95 % interval
@@ -43,50 +43,6 @@ class Contradiction(NamedTuple):
         )
 
 
-class _Edge(NamedTuple):
-    """A measurement of two kernels: `log` is the logarithm of the first one's speed-up over the second."""
-
-    log: float
-    variance: float
-    ranked: bool
-    ahead: bool  # whether the first was surely faster, by more than the margin
-
-
-class _Node(NamedTuple):
-    """A kernel's place: `log` is the logarithm of its speed-up over the root of its component."""
-
-    root: str
-    log: float
-    ranked: bool
-    parent: str  # the neighbour to which it is attached by a single edge; empty for the root and on a cycle
-    variance: float  # of that edge
-    core: str = ""  # the root of the equations of its cycles; empty if it is on none
-
-
-class _Core(NamedTuple):
-    """The eliminated equations of the kernels on cycles; the kernel at 0 is in none."""
-
-    steps: tuple[tuple[str, float, tuple[tuple[str, float], ...]], ...]
-    inflation: float  # factor of the variance by which the measurements differ beyond their errors; at least 1
-
-    def solve(self, right: dict[str, float]) -> dict[str, float]:
-        for name, whole, others in self.steps:
-            if value := right.get(name):
-                for other, weight in others:
-                    right[other] = right.get(other, 0.0) + value * weight / whole
-        found: dict[str, float] = {}
-        for name, whole, others in reversed(self.steps):
-            found[name] = (
-                right.get(name, 0.0) + sum(weight * found.get(other, 0.0) for other, weight in others)
-            ) / whole
-        return found
-
-    def variance(self, name: str, other: str) -> float:
-        known = {step[0] for step in self.steps}
-        solved = self.solve({key: sign for key, sign in ((name, 1.0), (other, -1.0)) if key in known and name != other})
-        return max(solved.get(name, 0.0) - solved.get(other, 0.0), 0.0) * self.inflation
-
-
 @dataclass(frozen=True)
 class Scale:
     """The estimates of a population's accepted kernels. `Scale.from_trials` makes one.
@@ -98,9 +54,9 @@ class Scale:
     anchor: str = ""
     _alias: Mapping[str, str] = field(default_factory=dict)  # a repeat -> the trial whose verdict it took over
     _known: Mapping[str, Evaluation] = field(default_factory=dict)
-    _edges: Mapping[str, Mapping[str, _Edge]] = field(default_factory=dict)
-    _nodes: Mapping[str, _Node] = field(default_factory=dict)
-    _cores: Mapping[str, _Core] = field(default_factory=dict)
+    _edges: Mapping[str, Mapping[str, Edge]] = field(default_factory=dict)
+    _nodes: Mapping[str, Node] = field(default_factory=dict)
+    _cores: Mapping[str, Core] = field(default_factory=dict)
     """The kernel at which a component's equations are rooted -> the equations of its cycles; none for a tree."""
     _absent: frozenset[str] = frozenset()  # trials beside which kernels were timed and that are not in the population
     _confirmed: str = ""  # the kernel confirmed last, in the anchor's component, or else the anchor
@@ -116,7 +72,7 @@ class Scale:
         alias = {trial.id: trial.repeats for trial in timed if trial.repeats in known}
         accepted = [trial for trial in timed if trial.score_us and trial.id in known]
         anchor = next((trial.id for trial in accepted if trial.baseline), accepted[0].id if accepted else "")
-        edges: dict[str, dict[str, _Edge]] = {name: {} for name in known}
+        edges: dict[str, dict[str, Edge]] = {name: {} for name in known}
         absent: set[str] = set()
         for name, evaluation in known.items():
             for row in _rows(evaluation):
@@ -126,7 +82,14 @@ class Scale:
                     edge = _edge(name, evaluation, other, known[other])
                     edges[name][other] = edge
                     edges[other][name] = _edge(other, known[other], name, evaluation)
-        return _placed(Scale(anchor, alias, known, edges, _absent=frozenset(absent)))
+        nodes, cores = place_kernels(anchor, edges)
+        confirmed = [
+            (evaluation.last_confirmation, name)
+            for name, evaluation in known.items()
+            if evaluation.last_confirmation and nodes[name].root == anchor
+        ]
+        newest = max(confirmed, default=(0, anchor))[1]
+        return Scale(anchor, alias, known, edges, nodes, cores, frozenset(absent), newest)
 
     def with_trial(self, trial: Trial) -> "Scale | None":
         """Return the scale with one more kernel if that changes no other estimate, else None."""
@@ -149,12 +112,12 @@ class Scale:
             or trial.evaluation.last_confirmation
         ):
             return None
-        edges, node = {**self._edges, trial.id: {}}, _Node(trial.id, 0.0, True, "", 0.0)
+        edges, node = {**self._edges, trial.id: {}}, Node(trial.id, 0.0, True, "", 0.0)
         if rows:
             if trial.evaluation.key != versus.key:
                 return None
             edge, at = _edge(trial.id, trial.evaluation, first, versus), self._nodes[first]
-            node = _Node(at.root, at.log + edge.log, at.ranked and edge.ranked, first, edge.variance)
+            node = Node(at.root, at.log + edge.log, at.ranked and edge.ranked, first, edge.variance)
             edges[trial.id] = {first: edge}
             edges[first] = {**edges[first], trial.id: _edge(first, versus, trial.id, trial.evaluation)}
         return replace(
@@ -232,7 +195,7 @@ class Scale:
                         found.append(Contradiction(name, other, measured, estimated))
         return tuple(found)
 
-    def _node(self, trial: str) -> _Node | None:
+    def _node(self, trial: str) -> Node | None:
         return self._nodes.get(self._alias.get(trial, trial))
 
     @property
@@ -270,107 +233,6 @@ def _is_timed(trial: Trial) -> bool:
     return evaluation is not None and bool(evaluation.score_us or evaluation.evidence.against)
 
 
-def _placed(scale: Scale) -> Scale:
-    """Return the scale with every kernel placed: the anchor's component, then what is attached to it, then the rest."""
-    nodes: dict[str, _Node] = {}
-    cores: dict[str, _Core] = {}
-    edges = scale._edges
-    ranked = {name: {other: edge for other, edge in others.items() if edge.ranked} for name, others in edges.items()}
-    loose: list[tuple[str, str]] = []
-    """Pairs of a placed and another kernel connected only by a measurement that is not ranked, earliest first."""
-
-    def place(start: _Node, name: str) -> None:
-        for other in _solve(ranked, name, start, nodes, cores):
-            for beyond, edge in edges[other].items():
-                if not edge.ranked:
-                    heapq.heappush(loose, (other, beyond))
-        while loose:
-            placed, other = heapq.heappop(loose)
-            if other not in nodes:
-                edge, at = edges[other][placed], nodes[placed]
-                place(_Node(at.root, at.log + edge.log, False, placed, edge.variance), other)
-
-    for name in filter(None, (scale.anchor, *edges)):
-        if name not in nodes:
-            place(_Node(name, 0.0, True, "", 0.0), name)
-    confirmed = [
-        (evaluation.last_confirmation, name)
-        for name, evaluation in scale._known.items()
-        if evaluation.last_confirmation and nodes[name].root == scale.anchor
-    ]
-    return replace(scale, _nodes=nodes, _cores=cores, _confirmed=max(confirmed, default=(0, scale.anchor))[1])
-
-
-def _solve(
-    ranked: Mapping[str, Mapping[str, _Edge]],
-    start: str,
-    first: _Node,
-    nodes: dict[str, _Node],
-    cores: dict[str, _Core],
-) -> list[str]:
-    """Place the kernels that ranked measurements connect to `start`, whose place is `first`; return their ids, sorted.
-
-    Kernels with one neighbour are removed until none is left; the others are solved for together.
-    """
-    component, queue = {start}, [start]
-    for name in queue:
-        found = ranked[name].keys() - component
-        component |= found
-        queue += sorted(found)
-    left = {name: dict(ranked[name]) for name in sorted(component)}
-    hanging: list[tuple[str, str]] = []
-    single = [name for name, others in left.items() if len(others) == 1 and name != start]
-    for name in single:
-        (other,) = left.pop(name)
-        hanging.append((name, other))
-        del left[other][name]
-        if len(left[other]) == 1 and other != start:
-            single.append(other)
-    nodes[start] = first
-    if len(left) > 1:
-        cores[start], logs = _eliminated(left, start)
-        nodes[start] = first._replace(core=start)
-        for name, log in logs.items():
-            nodes[name] = _Node(first.root, first.log + log, first.ranked, "", 0.0, start)
-    for name, other in reversed(hanging):
-        edge, at = ranked[name][other], nodes[other]
-        nodes[name] = _Node(at.root, at.log + edge.log, at.ranked, other, edge.variance)
-    return sorted(component)
-
-
-def _eliminated(left: Mapping[str, Mapping[str, _Edge]], start: str) -> tuple[_Core, dict[str, float]]:
-    """Return the normal equations of the kernels on cycles, and their solution with `start` at 0.
-
-    Kernels with the fewest neighbours are eliminated first.
-    """
-    weights = {name: {other: 1 / edge.variance for other, edge in others.items()} for name, others in left.items()}
-    heap = [(len(others), name) for name, others in weights.items() if name != start]
-    heapq.heapify(heap)
-    steps: list[tuple[str, float, tuple[tuple[str, float], ...]]] = []
-    while heap:
-        count, name = heapq.heappop(heap)
-        if name not in weights or count != len(weights[name]):
-            continue
-        others = tuple(sorted(weights.pop(name).items()))
-        whole = sum(weight for _, weight in others)
-        steps.append((name, whole, others))
-        for other, weight in others:
-            row = weights[other]
-            del row[name]
-            for third, more in others:
-                if third != other:
-                    row[third] = row.get(third, 0.0) + weight * more / whole
-            if other != start:
-                heapq.heappush(heap, (len(row), other))
-    core = _Core(tuple(steps), 1.0)
-    right = {name: sum(edge.log / edge.variance for edge in others.values()) for name, others in left.items()}
-    logs = core.solve(right)
-    pairs = [(a, b, edge) for a, others in left.items() for b, edge in others.items() if a < b]
-    misfit = sum((edge.log - logs.get(a, 0.0) + logs.get(b, 0.0)) ** 2 / edge.variance for a, b, edge in pairs)
-    free = len(pairs) - len(left) + 1
-    return core._replace(inflation=max(misfit / free, 1.0)), logs
-
-
 def measured_ratio(ours: Evaluation, our_id: str, theirs: Evaluation, their_id: str) -> Ratio | None:
     """Return the latest ratio of two kernels that were timed in turns; None if they never were.
 
@@ -389,11 +251,11 @@ def measured_ratio(ours: Evaluation, our_id: str, theirs: Evaluation, their_id: 
     return replace(its.inverse, speedup=whole.ratio, low=whole.low, high=whole.high, why=mine.why or its.why)
 
 
-def _edge(name: str, ours: Evaluation, other: str, theirs: Evaluation) -> _Edge:
+def _edge(name: str, ours: Evaluation, other: str, theirs: Evaluation) -> Edge:
     row = measured_ratio(ours, name, theirs, other)
     assert row is not None
     log, half = _log(row)
-    return _Edge(log, (half / _Z) ** 2, row.ranked, row.ahead)
+    return Edge(log, (half / _Z) ** 2, row.ranked, row.ahead)
 
 
 def _together(*rows: Ratio) -> tuple[float, float]:

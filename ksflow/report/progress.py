@@ -15,7 +15,7 @@ from ksflow.errors import pluralize
 from ksflow.loop.events import Activity, Ending, Event, Judged, Notice
 from ksflow.loop.run import Run
 from ksflow.records import Trial, Verdict
-from ksflow.records.evidence import BUSY
+from ksflow.records.comparisons import BUSY
 from ksflow.report import words
 from ksflow.report.headline import headline
 from ksflow.report.words import STYLE, say

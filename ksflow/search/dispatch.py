@@ -74,9 +74,8 @@ def can_dispatch(around: Space) -> bool:
                 number(option)
     except ValueError:
         return False
-    return {t.name for t in around.tunables} <= constants_of(around.kernel.main).keys() and has_launches(
-        around.kernel.main
-    )
+    names, text = {tunable.name for tunable in around.tunables}, around.kernel.main
+    return names <= constants_of(text).keys() and has_launches(text)
 
 
 class Table:

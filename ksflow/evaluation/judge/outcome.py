@@ -11,7 +11,7 @@ from ksflow.evaluation.judge import statistics
 from ksflow.evaluation.judge.reading import MARGIN, Reading
 from ksflow.evaluation.judge.samples import Samples
 from ksflow.records.base import Json, geomean, mean, relative_weights
-from ksflow.records.evidence import BUSY
+from ksflow.records.comparisons import BUSY
 
 _KEPT_SAMPLES = 64
 _CALM = 0.75  # share of undisturbed calls below which other programs use the machine

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ksflow.evaluation.judge import statistics
 from ksflow.records.base import Json, round_significant
-from ksflow.records.evidence import BUSY, RESOLVED
+from ksflow.records.comparisons import BUSY, RESOLVED
 
 MARGIN = math.log(RESOLVED)
 _FEW, _CLOSE, _CLOSE_BESIDE_OTHERS = 4, math.log(1.1), math.log(1.5)

@@ -20,7 +20,7 @@ import torch
 
 from ksflow.evaluation.judge import statistics
 from ksflow.evaluation.judge.overhead import NullTimings
-from ksflow.records.evidence import RESOLVED
+from ksflow.records.comparisons import RESOLVED
 
 _LEAST_US = 0.01  # lower limit of a call's time
 _LEAST = 0.03  # share of a batch below which a time cannot be told from the null batch

@@ -22,7 +22,7 @@ from ksflow.evaluation.judge.sandboxed import ENDLESS, Sandbox
 from ksflow.evaluation.judge.timing import Backend
 from ksflow.evaluation.processes import quota
 from ksflow.records.base import Json, mean
-from ksflow.records.evidence import BUSY, RESOLVED
+from ksflow.records.comparisons import BUSY, RESOLVED
 
 _OWN, _CONTROL_KERNEL = "", "control kernel"
 _OFF = 0.02  # with a larger difference of a kernel from itself, nothing is ranked

@@ -21,7 +21,8 @@ from ksflow.records import (
     base_of,
     by_number,
 )
-from ksflow.records.evidence import RESOLVED, kernel_cores
+from ksflow.records.comparisons import RESOLVED
+from ksflow.records.evidence import kernel_cores
 from ksflow.report import explanation, proof
 from ksflow.report.headline import Headline, baseline_name, headline, known_baselines
 from ksflow.report.page.details import trial_details

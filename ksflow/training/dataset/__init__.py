@@ -1,6 +1,6 @@
 """The lineage as training data: the command `dataset`.
 
-In come the runs of a repository (`lineage.history`); out go JSON Lines in the layouts of TRL's
+In come the runs of a repository (`lineage.rounds`); out go JSON Lines in the layouts of TRL's
 trainers. Only the commands import it. It judges, trains and publishes nothing.
 """
 

@@ -102,9 +102,7 @@ def _kernels(source: RowSource) -> Iterator[Row]:
             ours, theirs = columns(winner), columns(other)
             if ours["reward"] > theirs["reward"] and source.mark_seen(("kernels", prompt, winner.form, other.form)):
                 question = _question(source, source.run.results[name].trial)
-                chosen, rejected = (
-                    [{"role": "assistant", "content": _files(source, trial)[1]}] for trial in (winner, other)
-                )
+                chosen, rejected = ([{"role": "assistant", "content": _files(source, t)[1]}] for t in (winner, other))
                 extra = {"kind": "kernels", "licence": source.licence_of(winner, other)}
                 yield _row(question, chosen, rejected, ours | extra, theirs)
 

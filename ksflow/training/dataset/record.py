@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 from ksflow.kernels.problem.licences import join_licences, parse_licence
-from ksflow.lineage.history import Commit, CommitKind, Order, RoundSnapshot, RunReader
+from ksflow.lineage.history import Commit, CommitKind, Order
+from ksflow.lineage.rounds import RoundSnapshot, RunReader
 from ksflow.lineage.store import Store
 from ksflow.records import Call, Evidence, Key, Origin, Scale, Timing, Trial, base_of, digest, schema
 
@@ -141,10 +142,8 @@ class IndexReader:
         """A trial without its texts, which `_reports` takes what is needed of; its verdict without all but ratios."""
         kernel, evaluation = trial.kernel, trial.evaluation
         report = self.clean(kernel.report).strip()[:_NEEDLE].strip() if kernel else ""
-        self._reports[trial.id] = (
-            report,
-            join_licences(filter(None, map(parse_licence, kernel.files.values()))) if kernel else "",
-        )
+        licences = map(parse_licence, kernel.files.values() if kernel else ())
+        self._reports[trial.id] = report, join_licences(filter(None, licences)) if kernel else ""
         if evaluation:
             timings = tuple(Timing(timing.case, timing.us) for timing in evaluation.timings)
             full = evaluation.evidence

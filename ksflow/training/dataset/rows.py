@@ -49,9 +49,7 @@ class RowSource:
         return (call for call in self.run.calls if call.answer and call.stage in self.stages)
 
     def rate_call(self, call: RecordedCall) -> tuple[Worth | None, Trial | None]:
-        """What an answer led to, None if unknown, and the trial that shows it: a writer's own, or a round's first of
-        the best.
-        """
+        """What an answer led to, None if unknown, and the trial that shows it: the writer's, or a round's best one."""
         if call.malformed:
             return Worth(0.0, False), None
         incumbent = partial(beside_incumbent, scale=self.run.scale)

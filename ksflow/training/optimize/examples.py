@@ -16,7 +16,7 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from ksflow.errors import ConfigError, StageError, pluralize
-from ksflow.lineage.history import RoundSnapshot, RunHistory
+from ksflow.lineage.rounds import RoundSnapshot, RunHistory
 from ksflow.lm.program import Inquiry
 from ksflow.protocols import Writer
 from ksflow.records import Material, Note, Origin, Verdict, name_without_precision

@@ -18,21 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ksflow.errors import BudgetError, StageError
-from ksflow.lineage.history import RoundSnapshot, RunHistory
+from ksflow.lineage.rounds import RoundSnapshot, RunHistory
 from ksflow.loop import judging
 from ksflow.protocols import Evaluator, Writer
-from ksflow.records import (
-    Evaluation,
-    Experiment,
-    Kernel,
-    Note,
-    Plan,
-    Problem,
-    Review,
-    Selection,
-    Trial,
-    Verdict,
-)
+from ksflow.records import Evaluation, Experiment, Kernel, Note, Plan, Problem, Review, Selection, Trial, Verdict
 from ksflow.training.dataset import reward
 
 VERSION = 3  # another one means that scores cannot be compared

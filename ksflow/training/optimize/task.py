@@ -14,7 +14,7 @@ from typing import Any
 from ksflow.config import compose
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
-from ksflow.lineage.history import RunHistory, read_histories
+from ksflow.lineage.rounds import RunHistory, read_histories
 from ksflow.lineage.transcript import Transcript
 from ksflow.loop.budget import Meter
 from ksflow.protocols import MODEL_STAGES, Asks, Composite, override_call

@@ -86,9 +86,7 @@ class OptimizerLM(MeteredLM):
         self.asked, self.context = 0, call_context()
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **settings: Any) -> Any:
-        """One answer, recorded and metered in any thread. Raises Filtered where a safety filter kept it back, else
-        Halt.
-        """
+        """One answer, recorded and metered in any thread. Filtered where a safety filter kept it back, else Halt."""
         self.asked += 1
         try:
             with override_call(record=self.context.record, meter=self.context.meter):
@@ -246,10 +244,8 @@ def compiled(
         "bsize": min(_BATCH, len(course.train)),
     }
     parts = {"trainset": course.train[: settings.rollouts], "valset": course.validation, "seed": settings.seed}
-    course.rollouts, course.most = (
-        settings.rollouts,
-        course.graded + settings.rollouts + len(course.train) + len(course.validation),
-    )
+    course.rollouts = settings.rollouts
+    course.most = course.graded + settings.rollouts + len(course.train) + len(course.validation)
     with stage_boundary("optimizer"):
         try:
             optimizer = make(**_taken(make, options))

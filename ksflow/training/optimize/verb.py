@@ -161,9 +161,7 @@ class ScoreComparison:
 
     @cached_property
     def interval(self) -> tuple[float, float]:
-        """95 % of the mean paired difference, drawing whole rounds again: questions of a round are no evidence of their
-        own.
-        """
+        """95 % of the mean paired difference, drawing whole rounds again: questions of a round depend on each other."""
         drawn = np.random.default_rng(self.seed).integers(len(self._by_round), size=(_DRAWS, len(self._by_round)))
         sums, counts = (np.array([*map(of, self._by_round)])[drawn].sum(1) for of in (sum, len))
         low, high = np.quantile(sums / counts, (0.025, 0.975))

@@ -6,17 +6,27 @@ change what it is given, and is called again after a crash with the same values.
 costs a trial and never the run. One that has a parameter `context` is given a `Context` there.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+from ksflow.protocols.calls import (
+    SIGN_OF_LIFE,
+    Account,
+    Answerer,
+    CallContext,
+    Check,
+    Meter,
+    Recording,
+    Workspace,
+    call_context,
+    override_call,
+    record,
+    reserve,
+)
 from ksflow.records import (
-    Call,
-    Cost,
     Evaluation,
     Experiment,
     Explanation,
@@ -26,8 +36,6 @@ from ksflow.records import (
     Plan,
     Population,
     Problem,
-    Question,
-    Reservation,
     Review,
     Selection,
     Step,
@@ -37,8 +45,6 @@ from ksflow.records import (
 T = TypeVar("T")
 MODEL_STAGES = ("selector", "designer", "writer", "verifier", "digester")
 """Those of a run that may ask a model, in the order of a round."""
-Check = Callable[[Kernel], Trial | str]
-"""Asks the judge about a kernel that is being written: it with its verdict, or why nobody was asked."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +65,7 @@ class Context:
         return f"{seed}:{len(population.trials)}{f':{self.sample}' if self.sample else ''}"
 
 
-NO_CONTEXT = Context()
-"""Of a stage that is called outside a run."""
+NO_CONTEXT = Context()  # of a stage that is called outside a run
 
 
 def call_stage(stage: Callable[..., T], *values: object, context: Context) -> T:
@@ -78,13 +83,7 @@ class Selector(Protocol):
 class Designer(Protocol):
     """Turns a selection into experiments."""
 
-    def __call__(
-        self,
-        problem: Problem,
-        population: Population,
-        selection: Selection,
-        notes: tuple[Note, ...],
-    ) -> Plan:
+    def __call__(self, problem: Problem, population: Population, selection: Selection, notes: tuple[Note, ...]) -> Plan:
         """At least one picked experiment. An experiment that was tried already is worth avoiding, not an error."""
 
 
@@ -234,8 +233,7 @@ def repairs(stage: WriteFunction) -> bool:
 class Asks(Protocol):
     """A stage that asks a model."""
 
-    program: Any
-    """Its `ksflow.lm.program.Program`."""
+    program: Any  # its `ksflow.lm.program.Program`
 
     def question(self, *values: Any) -> Any:
         """The `Inquiry` that it would make of its values, without asking."""
@@ -244,15 +242,13 @@ class Asks(Protocol):
 class Composite:
     """A stage that hands its values on to another."""
 
-    parts: tuple[Callable[..., Any], ...] = ()
-    """Those of them that may ask a model."""
+    parts: tuple[Callable[..., Any], ...] = ()  # those of them that may ask a model
 
 
 class Explainer(Protocol):
     """Says what a kernel does."""
 
-    by: str
-    """The model whose words it adds; empty where it adds none."""
+    by: str  # the model whose words it adds; empty where it adds none
 
     def __call__(self, problem: Problem, trial: Trial, step: Step, facts: Explanation) -> Explanation:
         """The facts, and what it has to say beside them; it changes none. `step`: how the trial came about."""
@@ -264,12 +260,9 @@ class TrackedRun:
 
     problem: str
     run: str
-    identity: str
-    """Sixteen letters and digits that no other run has, and that it keeps when it goes on."""
-    group: str
-    """The sweep or suite that it belongs to; empty where there is none."""
-    parameters: Mapping[str, str]
-    """The configuration, flat, without keys and passwords."""
+    identity: str  # sixteen letters and digits that no other run has, and that it keeps when it goes on
+    group: str  # the sweep or suite that it belongs to; empty where there is none
+    parameters: Mapping[str, str]  # the configuration, flat, without keys and passwords
 
 
 @dataclass(frozen=True)
@@ -296,113 +289,3 @@ class Tracker:
 
     def finish(self, summary: Mapping[str, str], files: Sequence[Path]) -> None:
         """The run has ended: its figures, and the files that are worth keeping. Not called where it was abandoned."""
-
-
-class Answerer(Protocol):
-    """A model, as far as a run asks it anything but its stages' questions."""
-
-    def greet(self) -> None:
-        """Ask for a sign of life. StageError or ConfigError where there is none, BudgetError where it is too dear."""
-
-
-SIGN_OF_LIFE = "sign of life"
-"""The stage of such a call on record."""
-
-
-class Recording(Protocol):
-    """A recorded run, as a replay's stages see it: of one session, or of all before one is opened."""
-
-    @property
-    def session(self) -> int:
-        """The number of the session that is open; 0 where none is."""
-
-    @property
-    def judges_anew(self) -> bool:
-        """Whether its kernels are judged anew."""
-
-    def calls(self) -> tuple[Call, ...]:
-        """The model calls, in their order."""
-
-    def evaluations(self) -> tuple[tuple[str, Evaluation], ...]:
-        """(the kernel's digest, the verdict) each time the judge was asked, in their order."""
-
-    def first_verdict(self) -> Evaluation | None:
-        """The first of any session: a session may have judged nothing."""
-
-
-Meter = Callable[[Question], AbstractContextManager[Reservation]]
-
-
-@dataclass(frozen=True)
-class Workspace:
-    """What lies in the folder of an agent that writes a kernel."""
-
-    files: Mapping[str, str]
-    """Path -> text, for reading."""
-    kernel: Kernel
-    """What it starts from; its main file, as the agent leaves it, is the answer."""
-    check: Check | None = None
-    """The judge, which the agent may ask."""
-
-
-@dataclass
-class Account:
-    """What the calls about one thing have cost."""
-
-    cost: Cost = field(default_factory=Cost)
-
-
-@dataclass(frozen=True)
-class CallContext:
-    """What surrounds a model call: who asks, what for, where it is recorded and by whom it is metered."""
-
-    stage: str = ""
-    """Who asks: the stage and its variant."""
-    about: str = ""
-    """What it is for: `round 1.3`, or the id of a trial."""
-    sample_index: int = 0
-    """Which of several answers to the same question is wanted: an earlier one may be had again, another is new."""
-    record: Callable[[Call], None] | None = None
-    """Keeps every finished call; returns once it is safe on disk."""
-    account: Account | None = None
-    """What such a call is charged to, beside the whole."""
-    meter: Meter | None = None
-    """Asked before every call."""
-    workspace: Workspace | None = None
-    """Of an agent that works on files; None where the words of the answer are all."""
-    until: float | None = None
-    """The `time.monotonic()` after which nobody waits for the answer."""
-    unanswered: Callable[[], AbstractContextManager[Callable[[], bool]]] = lambda: nullcontext(lambda: False)
-    """Around the wait for a person, which can take hours: what it gives says whether the run is being ended. Outside a
-    run Ctrl-C ends the wait by itself."""
-
-
-_context: ContextVar[CallContext] = ContextVar("call_context", default=CallContext())  # noqa: B039 - it is frozen
-
-
-def call_context() -> CallContext:
-    """The context of the model calls that are made here."""
-    return _context.get()
-
-
-@contextmanager
-def override_call(**changes: Any) -> Iterator[None]:
-    """Meanwhile, and in threads that copy this one's context, model calls are made with these fields changed."""
-    before = _context.set(replace(_context.get(), **changes))
-    try:
-        yield
-    finally:
-        _context.reset(before)
-
-
-def record(call: Call) -> None:
-    """Hand a finished model call to whoever keeps the transcript. Returns once it is safe on disk."""
-    keep = _context.get().record
-    if keep is not None:
-        keep(call)
-
-
-def reserve(question: Question) -> AbstractContextManager[Reservation]:
-    """What a model call may cost, set aside while it lasts and until it is recorded. Raises BudgetError; may wait."""
-    meter = _context.get().meter
-    return nullcontext(Reservation()) if meter is None else meter(question)
