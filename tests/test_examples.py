@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import warm
 
-from ksflow.evaluation.compilers.client import compile_kernel
+from ksflow.evaluation.compilers.cpp import compile_kernel
 from ksflow.home import PACKAGE
 from ksflow.kernels.hardware.target import detect
 from ksflow.kernels.problem.loader import kernel_file, load

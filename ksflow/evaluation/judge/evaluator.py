@@ -16,8 +16,8 @@ from pathlib import Path
 
 from ksflow.errors import ConfigError, KsflowError
 from ksflow.evaluation import compilers
-from ksflow.evaluation.compilers import BuildResult, client, container, sanitized
-from ksflow.evaluation.compilers.client import compile_kernel
+from ksflow.evaluation.compilers import BuildResult, container, cpp, sanitized
+from ksflow.evaluation.compilers.client import SHARED_SERVER
 from ksflow.evaluation.judge import VERSION, machine_rates
 from ksflow.evaluation.judge.client import (
     EMULATED,
@@ -29,7 +29,6 @@ from ksflow.evaluation.judge.client import (
     problem_request,
 )
 from ksflow.evaluation.processes import core_choice, core_pinning, device_lock
-from ksflow.evaluation.processes.server_process import ServerProcess
 from ksflow.evaluation.processes.wire import LATE, Closed
 from ksflow.evaluation.profiling.inspector import AcceptedKernel, Inspector
 from ksflow.evaluation.sandbox.levels import LEVELS, probe
@@ -107,7 +106,7 @@ class LocalJudge(Evaluator):
         self._left: frozenset[int] = frozenset()
         self._measured: Target | None = None
         self.judge = f"local-{VERSION}"
-        compiler = client.find() if target.kind == "cpu" else None
+        compiler = cpp.find() if target.kind == "cpu" else None
         versions = compilers.versions(target).values() if target.kind == "gpu" else [compiler.name if compiler else ""]
         self.fingerprint = f"{target.fingerprint}-{'-'.join(filter(None, versions)) or 'nocompiler'}"
 
@@ -210,10 +209,6 @@ class LocalJudge(Evaluator):
         rows = [row for row in evidence["timed"] if row["impossible"]]
         return any(row["at_most_us"] < floor_us(problem, cases[row["case"]], target)[0] for row in rows)
 
-    @property
-    def _judge(self) -> ServerProcess:
-        return self._slots[0].judge
-
     def judge_correctness(
         self, problem: Problem, kernel: Kernel, interpret: Json | None = None, show: bool = False
     ) -> Evaluation:
@@ -282,7 +277,7 @@ class LocalJudge(Evaluator):
         """Move this process to other cores than those of the judge, if there are any."""
         sat = frozenset((*cores.get("judge", ()), *kernel_cores(cores)))
         if len(self._slots) == 1 and sat != self._left:
-            core_pinning.move_off_cores(sat, (slot.judge.pid, client.SHARED_SERVER.pid))
+            core_pinning.move_off_cores(sat, (slot.judge.pid, SHARED_SERVER.pid))
             self._left = sat
 
     def _ask(self, slot: JudgeSlot, problem: Problem, request: Json) -> Json:
@@ -313,7 +308,7 @@ class LocalJudge(Evaluator):
             compilers.require(kernel.language)
             return BuildResult()
         gpu = self.target.kind == "gpu"
-        built = (compilers.build if gpu else compile_kernel)(problem, kernel, self.target)
+        built = (compilers.build if gpu else cpp.compile_kernel)(problem, kernel, self.target)
         wrong = "" if built.reason else signature.fault(problem, kernel)
         if built.artefact and built.mode == "host" and not wrong:
             named = b"\0%b\0" % signature.ENTRY.encode() in Path(built.artefact).read_bytes()
