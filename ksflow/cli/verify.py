@@ -15,7 +15,7 @@ from ksflow.cli.task import open_lineage, recorded_problem
 from ksflow.config import compose, keys
 from ksflow.errors import ConfigError, boolean, explain_write_errors, one_of
 from ksflow.home import plain_or_quoted, shipped_path
-from ksflow.kernels.problem.loader import kernel_file
+from ksflow.kernels.problem.kernel_file import kernel_file
 from ksflow.lineage import Lineage
 from ksflow.lineage.cache import Cache, evaluation_cache
 from ksflow.lineage.history import Place, locate
