@@ -59,6 +59,7 @@ _LANGUAGES = {"": ("python", "cpp"), EMULATED: ("python",)}
 """Languages by platform; any GPU: Python and all GPU languages."""
 _CORES = 2  # for the judge and its sandboxes
 _ATTEMPTS = 2  # requests to a judge that died, in all
+_STOPPED = "the judge was stopped"
 _OVERDUE = "the judge gave no answer in time: the machine or the problem's reference may hang"
 _ILLEGAL = re.compile(r"illegal.(?:memory access|address)|misaligned.address|launch.fail", re.IGNORECASE)
 """Matches a GPU driver's message about an access outside of the kernel's memory."""
@@ -105,6 +106,7 @@ class LocalJudge(Evaluator):
         self._inspect = Inspector(profile, sanitize, platform(target))
         self._left: frozenset[int] = frozenset()
         self._measured: Target | None = None
+        self._stopped = False
         self.judge = f"local-{VERSION}"
         compiler = cpp.find() if target.kind == "cpu" else None
         versions = compilers.versions(target).values() if target.kind == "gpu" else [compiler.name if compiler else ""]
@@ -124,8 +126,9 @@ class LocalJudge(Evaluator):
             return self._verdict(Verdict.MALFORMED, f"language {kernel.language} cannot be judged here")
         with self._slot() as slot:
             description = problem_request(problem, self._rated())
-            slot.ensure_running()
-            slot.judge.post({"op": "prepare", "problem": description})
+            if not self._stopped:
+                slot.ensure_running()
+                slot.judge.post({"op": "prepare", "problem": description})
             built = self._build(problem, kernel)
             if built.reason:
                 verdict = Verdict.TIMEOUT if built.timed_out else Verdict.COMPILE
@@ -259,6 +262,14 @@ class LocalJudge(Evaluator):
             yield f"seed {seed.name}", result.accepted, took
         yield from check_solutions(problem, lambda kernel: self(problem, kernel, ()), self.target.kind == "gpu")
 
+    def stop(self) -> bool:
+        """Kill the judge processes; evaluations in progress and later ones return `harness-error`."""
+        self._stopped = True
+        for slot in self._slots:
+            if slot.started:
+                slot.judge.kill()
+        return True
+
     def close(self) -> None:
         """End the judge processes, which otherwise end with this process."""
         for slot in self._slots:
@@ -286,7 +297,10 @@ class LocalJudge(Evaluator):
         fault: Json = {}
         for _ in range(_ATTEMPTS):
             try:
-                slot.ensure_running()
+                if not self._stopped:
+                    slot.ensure_running()
+                if self._stopped:  # also if that was after `stop` had killed the process
+                    break
                 answer = slot.judge.ask(request, timeout)
             except Closed as error:
                 cause, _, words = str(error).partition("\n")
@@ -300,6 +314,8 @@ class LocalJudge(Evaluator):
                 return answer
             fault = {"reason": nonsense, "evidence": {}} if nonsense else answer
             slot.judge.restart()  # a new process may work where this one does not
+        if self._stopped:
+            fault = {"reason": _STOPPED, "evidence": {}}
         evidence = {**fault["evidence"], "attempts": _ATTEMPTS}
         return {"verdict": "harness-error", "reason": fault["reason"], "timings": [], "evidence": evidence}
 

@@ -80,7 +80,10 @@ class Reading:
     def doubt(self) -> str:
         """Return why the two kernels cannot be ranked, or ""."""
         effect, mean = self.effect, self.mean
-        seen = ", ".join(f"x{math.exp(value):.3g}" for value in self.effect.values)
+        seen = ", ".join(f"x{math.exp(value):.3g}" for value in effect.values)
+        if (count := len(effect.values)) > _FEW:
+            least, most = math.exp(min(effect.values)), math.exp(max(effect.values))
+            seen = f"x{least:.3g} to x{most:.3g} in {count} comparisons"
         if not self.usable:
             why = "most of their calls were preempted"
         elif not self.sure_log and 2 * min(effect.half, effect.with_prior.half) > _WIDE:

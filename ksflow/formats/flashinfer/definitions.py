@@ -8,7 +8,7 @@ from typing import Any
 from ksflow.errors import ConfigError, suggest
 from ksflow.formats.checkout import parse_python
 from ksflow.formats.flashinfer.solutions import FLOAT4, axis_sizes
-from ksflow.kernels.problem.loader import read_text
+from ksflow.kernels.problem.file import read_text
 from ksflow.records import Json
 
 _MOST = 8  # workloads that are taken where none are named

@@ -19,7 +19,7 @@ def as_pull_request(lineage: Lineage, problem: Problem) -> str:
     population, facts = lineage.last_population, run_facts(lineage, problem)
     baselines = known_baselines(population, problem.seeds)
     claimed = headline(population, baselines)
-    if claimed is None or claimed.best.evaluation is None:
+    if claimed is None or claimed.best.evaluation is None or claimed.over is claimed.best:
         return f"## {plain(facts['headline'])}\n"
     best, region = claimed.best, {"function": "", "fixed": "", **(model_region(problem) or {})}
     beside = region.get("beside", {"kernel": ""})

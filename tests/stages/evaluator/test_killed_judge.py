@@ -51,6 +51,16 @@ def test_killed_judge_is_replaced(evaluator: LocalEvaluator, problem: Problem) -
     assert evaluator(problem, toy.RIGHT_CPP, ()).accepted
 
 
+@pytest.mark.slow
+def test_a_judge_that_is_stopped_answers_at_once_and_judges_nothing_more(tmp_path: Path) -> None:
+    evaluator = LocalEvaluator(target.detect())
+    evaluator.start()
+    threading.Timer(0.1, evaluator.stop).start()  # whatever the judge is at then
+    for _ in range(2):
+        verdict = evaluator(toy.problem(tmp_path), HANGS["n1"], ())
+        assert (verdict.verdict, verdict.reason) == (Verdict.HARNESS, "the judge was stopped")
+
+
 def test_a_crash_is_a_verdict_though_nobody_can_say_where_it_crashed(
     evaluator: LocalEvaluator, problem: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
