@@ -551,6 +551,8 @@ def test_each_example_of_a_page_fits_the_configuration() -> None:
         (["llm", "check"], "add llm=NAME; valid: anthropic,"),
         (["llm", "check", "llm=gemini"], "set the environment variable GEMINI_API_KEY"),
         (["runs"], "no lineage at runs/lineage.git"),
+        (["apply", "softmax", "--patch"], "no lineage at runs/lineage.git; a search, `ksflow problem=NAME`, makes one"),
+        (["lineage", "softmax"], "no lineage at runs/lineage.git"),
     ],
 )
 def test_a_word_that_is_none_is_one_line_with_what_may_be_meant(tmp_path: Path, typed: list[str], meant: str) -> None:

@@ -94,7 +94,7 @@ def doctor(words: list[str], overrides: list[str]) -> int:
         return 0 if usable else 1
     console = report.console()
     console.print(table)
-    verdict = "ready: python -m ksflow" if usable else f"no C++ compiler: {_REMEDIES['g++']}"
+    verdict = "ready: ksflow demo" if usable else f"no C++ compiler: {_REMEDIES['g++']}"
     console.print(verdict, markup=False)
     return 0 if usable else 1
 

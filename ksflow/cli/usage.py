@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ksflow.config import providers
 from ksflow.errors import ConfigError, suggest
 from ksflow.home import problem_folders, sections, shipped_path, text_of
 
@@ -52,6 +51,8 @@ def command_page(command: str) -> str:
     """One command's own page."""
     lines, about, examples = (part.strip("\n") for part in _PAGES[command].split("---\n"))
     if command == "llm":
+        from ksflow.config import providers  # which a worker's folder lacks
+
         about += f"\n\n{providers.table()}"
     return f"{lines}\n\n{about}\n\nExamples:\n{examples}"
 

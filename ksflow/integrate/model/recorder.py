@@ -62,9 +62,14 @@ class Recorder:
         self.facts["names"] = [name for name in dir(owner or space) if not name.startswith("__")]
         if owner is None or raw is None:
             return False
+        if reached := [one for one in (owner, raw) if _is_object(one) and (one is owner or _is_module(one))]:
+            kind = type(reached[0])
+            name = kind.__name__ if _is_module(reached[0]) else f"{kind.__name__}.{last}"
+            why = f'belongs to an object: isolate its class, ksflow isolate {kind.__module__}:{name} --run "COMMAND"'
+            self.facts |= {"unfit": why, "file": kind.__module__}
+            return True
         if inspect.isclass(raw):
-            torch = sys.modules.get("torch")
-            self.facts["module"] = torch is not None and issubclass(raw, torch.nn.Module)
+            self.facts["module"] = _is_module(raw)
             owner, last = raw, "forward" if self.facts["module"] else "__call__"
             raw = inspect.getattr_static(owner, last, None)
         function = raw.__func__ if isinstance(raw, staticmethod) else raw
@@ -251,8 +256,7 @@ class _Look:
 
     def itself(self, value: Any) -> Any:
         """The object of a method: a module, or what its attributes are."""
-        torch = sys.modules.get("torch")
-        if torch is not None and isinstance(value, torch.nn.Module):
+        if _is_module(value):
             self.module = value
             state = [*value.named_parameters(), *value.named_buffers()]
             trains = any(part.training for part in value.modules())
@@ -263,6 +267,9 @@ class _Look:
     def object(self, value: Any, name: str, depth: int = 0) -> Any:
         """An object as what its attributes are, where these are all of it."""
         kind: Any = type(value)
+        if _is_module(value):
+            typed = f'ksflow isolate {kind.__module__}:{kind.__qualname__} --run "COMMAND"'
+            return ("other", f"{kind.__name__}, an nn.Module: isolate that, {typed}")
         plain = kind.__new__ is object.__new__ and hasattr(value, "__dict__") and "<" not in kind.__qualname__
         plain = plain and not callable(value)
         if not plain or self.scalars or depth >= 4 or any(getattr(one, "__slots__", ()) for one in kind.__mro__):
@@ -318,6 +325,16 @@ class _Look:
         self.leaves.append(value)
         self.metas.append(meta)
         return ("leaf", len(self.leaves) - 1)
+
+
+def _is_module(value: Any) -> bool:
+    """Whether it is a module of torch's or a class of them."""
+    torch = sys.modules.get("torch")
+    return torch is not None and issubclass(value if inspect.isclass(value) else type(value), torch.nn.Module)
+
+
+def _is_object(value: Any) -> bool:
+    return not (inspect.isclass(value) or inspect.ismodule(value))
 
 
 def _unwatchable(function: Any) -> str:
