@@ -101,7 +101,7 @@ def _command(arguments: list[str]) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     arguments = arguments or ["--help"]
-    if arguments[:1] == ["--version"]:
+    if "--version" in arguments or arguments == ["-V"]:
         return _say(f"ksflow {__version__}")
     arguments = [_FLAGS.get(argument, argument) for argument in arguments]
     verb = list(takewhile(_is_word, arguments))

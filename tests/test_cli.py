@@ -71,6 +71,9 @@ def test_the_options_of_a_group_and_the_problems_of_a_folder_are_listed(tmp_path
     shown = ksflow(tmp_path, "problem", "list").stdout
     assert "problem=softmax\n    Row softmax\n" in shown
     assert "problem=sums\n    Column sums (in this folder)\n" in shown
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "problem.yaml").write_text("title: [1")
+    assert "problem=odd\n    its problem.yaml is not YAML" in ksflow(tmp_path, "problem", "list").stdout
     assert ksflow(tmp_path, "problem=sums", "--help").stdout.startswith(
         "problem=sums\n    Column sums (in this folder)\n"
     )
@@ -221,6 +224,10 @@ def test_ctrl_c_ends_a_sweep(tmp_path: Path) -> None:
         (["problem=no/such/folder", "evaluator=fake"], "no problem.yaml in no/such/folder"),
         (["problem.path=~/no/such", "evaluator=fake"], "/no/such; "),
         pytest.param(["problem", "chekc"], "did you mean problem check?", marks=pytest.mark.slow),
+        (["problem=softmax", "--dry-run"], "no flag --dry-run; a search that compiles nothing is recipe=dry_run;"),
+        (["--verson"], "no flag --verson; did you mean --version?"),
+        (["+foo=1", "evaluator=fake"], "+foo= would be read by nothing: no key 'foo'; valid: agent"),
+        (["model.name=x", "evaluator=fake"], "model.name= would be read by nothing: no stage asks a model; add llm="),
         (["~designer", "evaluator=fake"], "~designer takes away what every run reads"),
         pytest.param(["--shell-completion", "foo"], "takes install=bash, zsh or fish", marks=pytest.mark.slow),
         (

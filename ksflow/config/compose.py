@@ -19,6 +19,7 @@ from typing import Any
 
 import hydra
 from hydra._internal.hydra import Hydra
+from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -314,8 +315,9 @@ def _share(cfg: DictConfig, settings: Any) -> None:
     for group in ("model", "agent"):
         mine = [one[6:] for one in choices if one.startswith(f"{group}@") and choices[one] == choices[group]]
         shared = sorted(key for key in typed if key.startswith(f"{group}."))
-        if shared and not mine and group == "agent":
-            raise ConfigError(f"{shared[0]}= would be read by nothing: no stage starts an agent; add writer=agent")
+        if shared and not mine and choices[group] == "none":
+            remedy = "starts an agent; add writer=agent" if group == "agent" else "asks a model; add llm=NAME"
+            raise ConfigError(f"{shared[0]}= would be read by nothing: no stage {remedy}")
         for key, user in itertools.product(shared, mine):
             path = f"{user}.{key.partition('.')[2]}"
             if path not in typed:
@@ -399,6 +401,10 @@ def _no_dashes(words: Sequence[str]) -> None:
 def _check_flags(arguments: list[str]) -> None:
     """Hydra answers flags that do not go together, and wrong words for --shell-completion, with a traceback."""
     _no_dashes(arguments)
+    known = [flag for action in get_args_parser()._actions for flag in action.option_strings]
+    if wrong := next((word for word in arguments if word[:1] == "-" and word.partition("=")[0] not in known), ""):
+        dry = "a search that compiles nothing is recipe=dry_run; " if "dry" in wrong else ""
+        raise ConfigError(f"no flag {wrong}; {dry}{suggest(wrong, (name for name in known if name[:2] == '--'))}")
     asked = not {"--shell-completion", "-sc"}.isdisjoint(arguments)
     if asked and not any(re.fullmatch(r"(un)?install=(bash|zsh|fish)|query=.+", word) for word in arguments):
         raise ConfigError("--shell-completion takes install=bash, zsh or fish, or uninstall= of one of them")

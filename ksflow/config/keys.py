@@ -41,6 +41,9 @@ def check(cfg: DictConfig, words: Sequence[str] = ()) -> None:
         name = cfg.recorded
         raise ConfigError(f"recorded={name}: a run's name goes into recorded.run={name}, with llm=replay")
     names = [str(name) for name in cfg if isinstance(cfg[name], DictConfig) and "_target_" in cfg[name]]
+    for word in (word.strip("+").partition("=")[0] for word in words if word.startswith("+")):
+        if word not in roots() and not isinstance(cfg.get(word.partition(".")[0]), DictConfig | None):
+            raise ConfigError(f"+{word}= would be read by nothing: no key {word!r}; {suggest(word, roots())}")
     for word in (word[2:].partition("=")[0] for word in words if word.startswith("++")):
         root = word.partition(".")[0]
         if root not in (*names, "model"):

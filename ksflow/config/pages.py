@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
+from yaml import YAMLError
 
 from ksflow.config.keys import FREE, groups, options, parameters_of, part_of, roots
 from ksflow.errors import ConfigError, one_line, suggest
@@ -216,7 +217,12 @@ def _typed(value: Any) -> str:
 def _title(folder: Path) -> str:
     """The title of a problem that is a folder; empty where it is none."""
     file = folder / "problem.yaml"
-    return str(cast(DictConfig, OmegaConf.load(file)).get("title", "")) if file.is_file() else ""
+    if not file.is_file():
+        return ""
+    try:
+        return str(cast(DictConfig, OmegaConf.load(file)).get("title", ""))
+    except (YAMLError, UnicodeDecodeError):
+        return "its problem.yaml is not YAML: `problem show` says where"
 
 
 def _indented(text: str, indent: int = 4) -> list[str]:
