@@ -25,9 +25,11 @@ What the verdicts rest on; docs/trust.md and docs/gpu.md have the figures and wh
  - A new best has won twice, in fresh processes on fresh contents, and the second comparison decides.
 """
 
-VERSION = "12"
+VERSION = "13"
 """Part of every verdict: results of another version are stale.
 
+13: on a GPU, a time slice for which a context keeps the device before a call does not count as the call's time, unless
+most calls have one: version 12 charged kernels on joined streams up to 22 times what they take.
 12: on a GPU, outputs that change after the stream has ended are a cheat (a sample of them is copied in the stream, and
 compared), and a kernel whose events the judge's clock does not confirm in the mean is charged that clock's mean.
 11: malloc keeps what a kernel frees, as in a process that has run for a while: arrays that a call makes and drops (as

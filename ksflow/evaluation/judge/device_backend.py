@@ -1,6 +1,7 @@
 """Timing on a GPU: batches of calls behind gates, whose events are checked against the judge's clock."""
 
 import math
+import random
 import statistics as plain
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -32,6 +33,8 @@ than from one that has only cleared memory. Claims are checked against the judge
 _TRUSTED_SLACK, _TRUSTED_SLACK_US = 0.05, 10.0
 """The same if no code of the kernel runs on the host: only device code that finds the driver's memory can lie."""
 _FORGED, _FORGED_US = 0.05, 6.0  # events further below than this are forged: only the judge's clock counts
+_SLICE_US = 1000.0
+"""Delay of the judge's own work from which on a context kept the device for its time slice (1 to 2.2 ms on an H200)."""
 _EARLY_US = 6.0  # context switch time that a kernel saves by reporting too early; added if its events are not believed
 _LEAST_US = 0.01  # lower limit of a call's time
 _NULL = {"language": "null", "files": {}, "artefact": "", "mode": ""}
@@ -52,6 +55,7 @@ class DeviceTimedKernel(TimedKernel):
     nulls: dict[str, list[DeviceCall]] | None = None
     """Calls of the null kernel, by the libraries loaded in its process."""
     _calls: list[DeviceCall]
+    _warming = False
 
     def begin(self, case: CasePool, null: Any) -> None:
         super().begin(case, null)
@@ -60,19 +64,20 @@ class DeviceTimedKernel(TimedKernel):
     def warm_up(self, entries: list[Entry], case: CasePool) -> None:
         """Make ungated calls, because a first call may compile, allocate and wait; then one call per slot address.
         Contents used here are never timed."""
-        self.sandbox.gated = False
+        self.sandbox.gated, self._warming = False, True
         super().warm_up(entries, case)
         if not case.large and self.once_s[case.name] * case.slots < _WARM_S:
             self.begin(case, None)
             self.run_batch([entries[slot % len(entries)] for slot in range(case.slots)])
             self.once_s[case.name] = self.run_batch(entries)
             self.end()
-        self.sandbox.gated = True
+        self.sandbox.gated, self._warming = True, False
 
     def run_batch(self, entries: list[Entry]) -> float:
         slots = self.caller.fill(entries)
+        sampled = range(len(slots)) if self._warming else random.sample(range(len(slots)), len(slots) > 1)
         with self.budget.charge_wait() as left_s:
-            calls = self.sandbox.run_batch(slots, left_s)
+            calls = self.sandbox.run_batch(slots, left_s, sampled)
         self.caller.take(slots, entries)
         self._calls += calls
         reported_us = [call.reported_us for call in calls]
@@ -95,16 +100,23 @@ class DeviceTimedKernel(TimedKernel):
         A call's measured time is its bracket less the overhead of a null call, plus the delay of the judge's own work
         compared with null calls. Both kinds are compared by the ranked statistic, so that forging some calls gains no
         more than forging all, and by the mean over all calls. Measured time beyond the tolerance, which covers the
-        spread of null calls, is added to the reported times. If calls differ in cost, their mean is ranked.
+        spread of null calls, is added to the reported times. If calls differ in cost, their mean is ranked. A call
+        before which the sandbox's context kept the device for a time slice counts as one of the others, unless most are
+        such.
         """
         switching_us = [call.bracket_us - call.reported_us for call in null]
         self.samples.window = ranked_window(self.samples.us)
         overhead_us = statistics.low_mean(switching_us, self.samples.window)
         own_work_us = _dearest_tenth([call.own_work_us for call in null])
+        delays_us = [max(call.own_work_us - own_work_us, 0.0) for call in self._calls]
         measured = [
-            max(call.bracket_us - overhead_us + max(call.own_work_us - own_work_us, 0.0), _LEAST_US)
-            for call in self._calls
+            max(call.bracket_us - overhead_us + delay_us, _LEAST_US)
+            for call, delay_us in zip(self._calls, delays_us, strict=True)
         ]
+        prompt = [us for us, delay_us in zip(measured, delays_us, strict=True) if delay_us < _SLICE_US]
+        if 2 * len(prompt) > len(measured):
+            pairs = zip(measured, delays_us, strict=True)
+            measured = [us if delay_us < _SLICE_US else random.choice(prompt) for us, delay_us in pairs]
         reported_us, measured_us = (
             statistics.low_mean(each, self.samples.window) for each in (self.samples.us, measured)
         )
@@ -248,7 +260,7 @@ class DeviceBackend(Backend):
             sandbox = self._null_sandbox(case, loaded)
             for slot, entry in enumerate(entries):
                 sandbox.fill(slot, entry.packed, 0)
-            calls = sandbox.run_batch(bytes(range(len(entries))), _PATIENCE_S)
+            calls = sandbox.run_batch(bytes(range(len(entries))), _PATIENCE_S, ())
         except Failure as failure:  # the next batch gets a new sandbox
             self._end_null(loaded)
             if isinstance(failure.__cause__, torch.OutOfMemoryError):

@@ -24,8 +24,9 @@ passes before the judge begins, outside of every clock.
 
 Work that is over only after the stream has ended hides in the context switch. So a few bytes of the outputs, at a place
 that the judge draws, are copied in the stream after the call, and must be what the judge finds afterwards: in each call
-of a check, and in one call of each timed batch. That copy, by a copy engine, makes a context with joined streams keep
-the device for its time slice, so such a call is not timed.
+of a check and of a warm-up, and in one call of each timed batch, which is not timed. A context with joined streams
+keeps the device for a time slice at the beginning of a batch and after a sample; `device_backend` leaves such calls
+out.
 
 Every wait of the judge has a deadline. A sandbox that fails while the judge's stream waits for its word is killed
 before the judge writes the word itself (the sandbox can write that memory while it lives), and the times that a sandbox
@@ -36,6 +37,7 @@ import contextlib
 import random
 import socket
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -117,24 +119,25 @@ class DeviceSandbox(Sandbox):
 
     def go(self, slots: bytes, timeout_s: float) -> float:
         """Run a batch and return its seconds; see `run_batch`."""
-        return sum(call.bracket_us for call in self.run_batch(slots, timeout_s, timed=False)) * 1e-6
+        return sum(call.bracket_us for call in self.run_batch(slots, timeout_s, range(len(slots)))) * 1e-6
 
-    def run_batch(self, slots: bytes, timeout_s: float, timed: bool = True) -> list[DeviceCall]:
+    def run_batch(self, slots: bytes, timeout_s: float, sampled: Collection[int]) -> list[DeviceCall]:
         """Call the kernel on these slots, one after another. Raises Failure.
 
-        The outputs of all calls are sampled; if `timed`, those of one call of several, whose times, which include the
-        sample, are replaced by those of the usual other call.
+        sampled: the positions of the calls whose outputs are sampled. The times of such a call include the sample: they
+        are replaced by those of the usual other call, if there is one.
         """
         deadline = time.monotonic() + timeout_s
-        chosen = random.randrange(len(slots)) if timed and len(slots) > 1 else -1
         try:
             with self.device.watchdog.step(timeout_s):
                 self._expect_silence()
                 staged = zip(slots, self._staged, strict=True)
-                calls = [self._call(*row, deadline, not timed or at == chosen) for at, (_, row) in enumerate(staged)]
-                if chosen >= 0:
-                    others = sorted((*calls[:chosen], *calls[chosen + 1 :]), key=lambda call: call.bracket_us)
-                    calls[chosen] = others[len(others) // 2]
+                calls = [self._call(*row, deadline, at in sampled) for at, (_, row) in enumerate(staged)]
+                others = sorted(
+                    (call for at, call in enumerate(calls) if at not in sampled), key=lambda call: call.bracket_us
+                )
+                for at in sampled if others else ():
+                    calls[at] = others[len(others) // 2]
                 self.pause()
                 if not self._quiet_soon():  # the next user has the device alone
                     raise self._busy()
