@@ -6,6 +6,7 @@ import re
 from ksflow.home import shipped_path
 
 _READ = re.compile(r"\$\{oc\.env:(\w+),([^}]*)\}")
+_WIDTH = 80
 _NEEDED = re.compile(r"^(?:key: | +)([A-Z][A-Z_]+)\b", re.MULTILINE)
 
 
@@ -26,5 +27,6 @@ def table() -> str:
         for number, (name, default) in enumerate(read.items()):
             unset = {"": "not set, and needed", "null": "not set"}.get(default, f"not set: {default}")
             word = "" if number else f"llm={provider}"
-            lines.append(f"  {word:22} {name:20} {'set' if os.environ.get(name) else unset}")
+            line = f"  {word:22} {name:18} {'set' if os.environ.get(name) else unset}"
+            lines.append(line if len(line) <= _WIDTH else f"{line[: _WIDTH - 3]}...")
     return "\n".join(lines)
