@@ -31,7 +31,7 @@ import numpy as np
 
 from ksflow.config import compose
 from ksflow.errors import StageError
-from ksflow.kernels.problem.loader import kernel_file
+from ksflow.kernels.problem.kernel_file import kernel_file
 from ksflow.kernels.source.tunables import tunables, values
 from ksflow.lineage import Lineage
 from ksflow.protocols import NO_CONTEXT

@@ -24,8 +24,9 @@ sys.path.insert(0, str(_ROOT))
 
 import torch  # noqa: E402
 
-from ksflow.evaluation.sandbox.driver import early_launch, tensor_map  # noqa: E402
+from ksflow.evaluation.sandbox.driver import early_launch  # noqa: E402
 from ksflow.evaluation.sandbox.runners.torch_kernel import load_module  # noqa: E402
+from ksflow.evaluation.sandbox.tensor_maps import tensor_map  # noqa: E402
 from ksflow.kernels.source.launches import CaseLaunch, CasePlan, parse, plan_cases, with_constants  # noqa: E402
 
 _CALLS, _WARM = 30, 5

@@ -12,7 +12,7 @@ from ksflow.cli import verbs
 from ksflow.config import compose
 from ksflow.config.parts import parts
 from ksflow.errors import KsflowError
-from ksflow.kernels.problem.loader import kernel_file
+from ksflow.kernels.problem.kernel_file import kernel_file
 from ksflow.loop import judging
 from ksflow.loop.assistant import AskTell
 from ksflow.loop.schedule import RunOutcome

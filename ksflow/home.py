@@ -85,12 +85,17 @@ def _flush(path: Path) -> None:
         os.close(file)
 
 
-def text_of(file: Path) -> str:
-    """What a file of the system's says, such as one below /proc; empty where it cannot be read."""
+def bytes_of(file: Path) -> bytes:
+    """What a file of the system's holds, such as one below /proc; empty where it cannot be read."""
     try:
-        return file.read_text(encoding="utf-8", errors="replace").strip()
+        return file.read_bytes()
     except OSError:
-        return ""
+        return b""
+
+
+def text_of(file: Path) -> str:
+    """The same as a text, without white space around it."""
+    return bytes_of(file).decode("utf-8", "replace").strip()
 
 
 def not_source(folder: str, names: Iterable[str]) -> set[str]:

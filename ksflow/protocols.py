@@ -169,6 +169,13 @@ class Evaluator:
         """
         return ""
 
+    def stop(self) -> bool:
+        """Abandon evaluations in progress, which then return `harness-error`, and refuse later ones; whether it can.
+
+        Called by any thread, with the first Ctrl-C.
+        """
+        return False
+
     def close(self) -> None:
         """End helpers."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ksflow import home
-from ksflow.kernels.problem.loader import read_text
+from ksflow.kernels.problem.file import read_text
 
 ROOT = Path(__file__).parents[1]
 ASCII = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}

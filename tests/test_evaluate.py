@@ -7,12 +7,17 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import accepted
 from test_cli import DRY, ksflow
 
 from ksflow.home import shipped_path
+from ksflow.kernels.problem.loader import load
+from ksflow.records import Evaluation, TimedCase
+from ksflow.report.comparison import compare
 
 FAKE = ["problem=softmax", "evaluator=fake"]
 FAILS = """from ksflow.errors import ConfigError
@@ -128,6 +133,30 @@ def test_what_compiles_and_cannot_be_timed_is_a_success(tmp_path: Path) -> None:
     assert "verdict untimed" in right.stdout
     (tmp_path / "k.hip").write_text("int x = nothing;\n")
     assert ksflow(tmp_path, "evaluate", "k.hip", *static).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("clock", "now_us", "holds", "said"),
+    [
+        ("wall: the judge's", 50.0, True, "within noise or better"),
+        ("wall: the judge's", 200.0, False, "slower by more than noise"),
+        ("cpu: the sandbox's", 50.0, None, "by different clocks: not comparable"),
+        ("cpu: the sandbox's", 200.0, None, "by different clocks: not comparable"),
+    ],
+)
+def test_times_by_different_clocks_are_no_change_of_speed(
+    clock: str, now_us: float, holds: bool | None, said: str
+) -> None:
+    def timed(us: float, by: str) -> Evaluation:
+        rows = tuple(TimedCase(case=timing.case, clock=by) for timing in accepted(us).timings)
+        return accepted(us).with_evidence(timed=rows, load=0.1)
+
+    problem = load("softmax", "cpu")
+    problem = replace(problem, benchmarks=problem.benchmarks[:1])
+    found = compare(problem, timed(100.0, "wall: the judge's"), timed(now_us, clock), {})
+    assert found.holds is holds
+    assert said in [remark for *_, remark in found.rows]
+    assert ("different clocks" in found.why) is (holds is None)
 
 
 @pytest.mark.slow

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 import warm
 
-from ksflow.evaluation.compilers.client import compile_kernel
+from ksflow.evaluation.compilers.cpp import compile_kernel
 from ksflow.home import PACKAGE
 from ksflow.kernels.hardware.target import detect
-from ksflow.kernels.problem.loader import kernel_file, load
+from ksflow.kernels.problem.kernel_file import kernel_file
+from ksflow.kernels.problem.loader import load
 
 EXAMPLES = PACKAGE.parent / "examples"
 SHOWS = {

@@ -220,6 +220,17 @@ def test_words_that_contradict_the_facts_are_marked_and_steer_no_terminal() -> N
     assert text[-1] == "- It uses �[31mtensor cores [k.cu:5-6] CONTRADICTS THE FACTS: matrix cores is absent."
 
 
+def test_features_of_which_nothing_is_seen_are_one_line_with_the_reason() -> None:
+    why = "neither source nor compiler tells"
+    unseen = [Feature(name, Presence.UNKNOWN, (why,)) for name in ("swizzle", "reduced precision")]
+    seen = Feature("packing", Presence.UNKNOWN, ("k.cpp:7: pack(x);", "that alone is no proof"))
+    lines = explanation.explanation_lines(Explanation("d", "r", (unseen[0], seen, unseen[1])))
+    assert lines == [
+        "packing                  unknown  k.cpp:7: pack(x);; that alone is no proof",
+        f"unknown whether it has swizzle, reduced precision: {why}",
+    ]
+
+
 def test_the_command_explains_the_winner_and_shows_what_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,7 +17,8 @@ import torch
 
 from ksflow.home import shipped_path
 from ksflow.integrate.handover.package import write_best
-from ksflow.kernels.problem.loader import kernel_file, load
+from ksflow.kernels.problem.kernel_file import kernel_file
+from ksflow.kernels.problem.loader import load
 from ksflow.records import Arg, Case, Evaluation, Kernel, Origin, Target, Timing, Trial, Verdict
 
 H200 = Target("h200", "gpu", "NVIDIA H200", march="sm_90a")

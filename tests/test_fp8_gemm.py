@@ -7,7 +7,8 @@ import torch
 
 from ksflow.evaluation.sandbox.runners.torch_kernel import load_module
 from ksflow.home import shipped_path
-from ksflow.kernels.problem.loader import kernel_file, load
+from ksflow.kernels.problem.kernel_file import kernel_file
+from ksflow.kernels.problem.loader import load
 from ksflow.records import Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 

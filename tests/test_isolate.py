@@ -20,7 +20,8 @@ from ksflow.evaluation.sandbox.runners.torch_kernel import load_module
 from ksflow.integrate.model.capture import Seen, observe
 from ksflow.integrate.model.package import region_of
 from ksflow.kernels.hardware.target import detect
-from ksflow.kernels.problem.loader import kernel_file, load
+from ksflow.kernels.problem.kernel_file import kernel_file
+from ksflow.kernels.problem.loader import load
 from ksflow.kernels.problem.texts import model_region, recorded_apart
 from ksflow.records import Kernel, Problem, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
@@ -45,6 +46,7 @@ class Rule:
         return blend(x, self.bias) * self.times
 """,
     "shop/filters.py": """import threading
+import time
 from multiprocessing import get_context
 
 import numpy as np
@@ -53,6 +55,7 @@ from . import tools
 from .tools import blend as mix
 
 TIMES = 0
+WARM = []
 
 
 def smooth(x, *, times=1.0):
@@ -100,7 +103,9 @@ class Grid:
     def __init__(self, n):
         self.k, self.shift = np.linspace(0.0, 1.0, n), 3
 
-    def step(self, u):
+    def step(self, u, eps=1e-5):
+        if not WARM:  # as an import, a page fault or a compiler is at the first call
+            WARM.append(time.sleep(0.1))
         return {"next": u * self.k + self.shift, "sum": float(u.sum())}
 
 
@@ -297,8 +302,13 @@ def test_a_module_has_its_parameters_as_arguments(tmp_path: Path) -> None:
     assert torch.allclose(module.ref_kernel((x, weight, bias, y)), torch.relu(x @ weight.T + bias), atol=1e-6)
 
 
-def test_a_method_has_its_objects_arrays_as_arguments(tmp_path: Path) -> None:
+def test_a_method_has_its_objects_arrays_as_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     problem = written("shop.filters:Grid.step", "python calls.py", tmp_path)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "fixed: self.shift=3, eps=1e-05, k of float64, u of float64 in all 4 calls" in said
+    _, *rows = (model_region(problem) or {})["profile"]["rows"]
+    assert [row[3].partition(" ")[2] for row in rows] == ["(called again)"] * 4
+    assert max(case.weight for case in problem.benchmarks) < 0.9  # the first call took 0.1 s, the others some µs
     assert [arg.name for arg in problem.args] == ["k", "u", "y0", "y1"]
     module = reference(problem)
     k, u, *_ = data = module.generate_input(*problem.benchmarks[0].params.values(), seed=1)
@@ -354,8 +364,10 @@ def test_what_cannot_be_cut_out_is_imported_and_said(tmp_path: Path, capsys: pyt
 
 @pytest.mark.slow
 def test_a_function_of_the_program_itself_is_watched(tmp_path: Path) -> None:
-    assert written("calls:own", "python calls.py", tmp_path / "file").benchmarks
-    assert written("calls:own", "python -m calls", tmp_path / "module").benchmarks
+    for command, folder in (("python calls.py", tmp_path / "file"), ("python -m calls", tmp_path / "module")):
+        problem = written("calls:own", command, folder)
+        assert problem.benchmarks
+        assert (model_region(problem) or {})["program"]
 
 
 def seen(target: str, code: str, tmp_path: Path) -> Seen:

@@ -40,7 +40,7 @@ def inputs():
 @pytest.fixture
 def untried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have references not tried in a process of their own, which takes seconds; other tests do."""
-    monkeypatch.setattr(problem, "run_isolated", lambda *_: "")
+    monkeypatch.setattr("ksflow.integrate.model.folder.run_isolated", lambda *_: "")
 
 
 def write(folder: Path, part: str, inputs: str = "torch.randn(16, 8)", classes: str = "", name: str = "part") -> Path:

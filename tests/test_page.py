@@ -40,6 +40,7 @@ from ksflow.report.headline import Headline
 from ksflow.report.page import RunFacts, as_html, as_markdown, as_png, as_pull_request, run_facts, split_details
 from ksflow.report.page.details import _diff
 from ksflow.report.page.facts import _story
+from ksflow.report.words import percent
 
 HOSTILE = "</script><script>document.title = 'mine'</script><img src=x onerror=\"document.title = 'mine'\"> | **x**"
 
@@ -188,6 +189,17 @@ def test_the_time_between_two_calls_is_no_work(tmp_path: Path) -> None:
         now[0] += 2_400
     assert [row["minutes"] for row in run_facts(made)["trials"]] == [1.5, 3.0, 4.5, 6.0]
     made.close()
+
+
+def test_a_run_without_a_winner_names_the_baseline_in_the_winner_s_place(lineage: Lineage) -> None:
+    (seed,) = lineage.add_seeds([Trial("", Origin.SEED, kernel=kernel("x"), name="00_numpy.py", baseline=True)])
+    lineage.evaluate(replace(seed, evaluation=accepted(90.0)))
+    facts = run_facts(lineage)
+    assert (facts["winner"], facts["best"], facts["best_name"]) == ("", seed.id, "NumPy")
+    text = as_markdown(facts)
+    assert re.search(r"^\| case \| NumPy µs \|", text, re.MULTILINE), text
+    assert not re.search(r"(?<!no )winner", text), text
+    assert as_pull_request(lineage, load("softmax", "cpu")) == f"## {facts['headline']}\n"
 
 
 def test_markdown_has_the_claim_the_cases_and_the_story(run: Lineage) -> None:
@@ -590,10 +602,6 @@ return {
 """What a person reads on a page."""
 
 
-def _percent(value: float) -> str:
-    return f"{value:+.{abs(value) < 10:d}f}".removesuffix(".0")
-
-
 @pytest.mark.slow
 def test_every_figure_on_the_page_is_what_the_lineage_says(run: Lineage, browser: Any, tmp_path: Path) -> None:
     opened(browser, as_html([run_facts(run)]), tmp_path)
@@ -619,7 +627,7 @@ def test_every_figure_on_the_page_is_what_the_lineage_says(run: Lineage, browser
         assert row["µs"] == (f"{population.time_us(trial):.4g}" if trial.score_us else "")
         base = base_of(trial, population.by_id)
         gain = population.speedup(trial, base)
-        assert row["over its base"] == (f"{_percent(gain.gain_percent)} %" if gain else "")
+        assert row["over its base"] == (f"{percent(gain.gain_percent)} %" if gain else "")
         assert row["base"] == (trial.parents[0] if trial.parents else "")
     cells = [[one.case, f"{one.us:.4g}"] for one in best.evaluation.timings]
     assert [[cell for _, cell in row[:2]] for row in page["cases"]] == cells

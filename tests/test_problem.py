@@ -10,7 +10,8 @@ import yaml
 from ksflow.errors import ConfigError
 from ksflow.home import shipped_path
 from ksflow.kernels.hardware.target import from_data_sheet
-from ksflow.kernels.problem.loader import kernel_file, load
+from ksflow.kernels.problem.kernel_file import kernel_file
+from ksflow.kernels.problem.loader import load
 from ksflow.kernels.problem.texts import for_target, task_source
 from ksflow.lm.prompts.render import task
 from ksflow.records import Problem, Target

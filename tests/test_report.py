@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from ksflow.lineage import Lineage
 from ksflow.loop.search import search
 from ksflow.records import Origin, Plan, Population, Trial
 from ksflow.report import scores
-from ksflow.report.words import console
+from ksflow.report.words import console, grid
 
 ODD = "cannot read [/x] in [red]a[/red]"
 
@@ -55,6 +56,31 @@ def test_brackets_in_an_approval_break_no_table(
     figures = scores.figures(outcome.population, load("softmax", "cpu"))
     scores.show(made, [{**report.summary(outcome, load("softmax", "cpu"), lineage), "figures": figures}])
     assert written(made).count(f"{ODD} [/see]") == 2
+
+
+def test_the_ending_of_a_run_is_wrapped_between_words_and_nothing_is_cut(
+    lineage: Lineage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = Run(lineage)(evaluations=3)
+    files = [f"runs/best/softmax/main: {', '.join(f'module_{number}.py' for number in range(9))}"]
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, for rich
+    made = console()
+    made.file, made.width, made.no_color = io.StringIO(), 80, True
+    report.show_ending(made, outcome, lineage, files)
+    lines = re.sub(r"\x1b\[\d*m", "", made.file.getvalue()).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert sum(not line.startswith("  ") for line in lines) <= 6
+    assert files[0] in " ".join(" ".join(lines).split())
+    assert "…" not in "".join(lines)
+
+
+def test_a_table_without_room_says_what_it_leaves_out() -> None:
+    made = wide()
+    made.width = 30
+    rows = [{"run": "toy/main", "cost": "$1.2345", "state": "at rest", "trials": "12345"}]
+    made.print(grid(made, rows, ("run",), ("run",), ("cost", "trials"), 8, shown_by="format=csv"))
+    assert "$1.2345" not in written(made)
+    assert "not in this window: trials, cost (format=csv shows them)" in written(made)
 
 
 def test_a_console_of_ours_takes_no_text_for_markup() -> None:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,9 @@ def listed(folder: Path) -> list[str]:
 
 def test_runs_are_listed_for_programs(planted: Path) -> None:
     assert sorted(listed(planted)) == ["toy/first", "toy/second"]
+    for row in json.loads(ksflow(planted, "runs", "format=json").stdout):
+        assert (row["trials"], row["best µs"], row["cost"], row["speedup"]) == (0, 100.0, 0.0, None)
+        assert 0 <= time.time() - row["touched"] < 3600
     rows = list(csv.DictReader(io.StringIO(ksflow(planted, "runs", "format=csv").stdout)))
     assert sorted(row["run"] for row in rows) == ["toy/first", "toy/second"]
     said = ksflow(planted, "runs", "format=xml")
@@ -92,3 +96,7 @@ def test_commands_that_people_read_are_read_by_programs_too(tmp_path: Path) -> N
     assert one["verdict"] == "accept"
     found = json.loads(ksflow(tmp_path, "doctor", "--json").stdout)
     assert {"ready", "isolation", "git"} <= found.keys()
+    known = ksflow(tmp_path, "verify", facts["winner"], "problem=softmax", "evaluator=fake", "run=dry", "--json")
+    compared = json.loads(known.stdout)
+    assert compared["score_us"]["on_record"] == pytest.approx(compared["score_us"]["now"], rel=0.1)
+    assert all(len(ratio["now"]) == 3 for ratio in compared["speedups"].values())

@@ -349,6 +349,44 @@ def test_a_remark_never_contradicts_the_claim() -> None:
     assert [claimed.standing(trial) for trial in trials] == [
         *("", "", "winner", "a tie with 00003", "not ranked ahead of 00003")
     ]
+    busy = [replace(t, evaluation=t.evaluation.with_evidence(unranked="busy")) for t in trials[3:] if t.evaluation]
+    claimed = headline(Population((*trials[:3], *busy)), trials[:1])
+    assert claimed
+    assert [claimed.why_unranked(trial) for trial in busy] == ["", "not ranked: busy"]
+    console = Console(file=io.StringIO(), width=200)
+    report.show_tree(console, population.trials[:3] + tuple(busy), claimed.known, claimed, {})
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert re.search(r"00004 .* a tie with 00003 .*\n\S* *00005 ", shown), shown
+    assert shown.count("not ranked: busy") == 1
+
+
+@pytest.mark.parametrize(
+    ("start", "beside", "said"),
+    [
+        (3, row(3, 8.0, moment=1), r"x8 \[7\.\d+, 8\.\d+\] over its start, 00003"),
+        (3, row(1, 2.0), r"x8 \[7\.\d+, 8\.\d+\] over its start, 00003 \(not timed side by side\)"),
+        (1, row(1, 2.0), ""),
+    ],
+)
+def test_the_speed_up_over_the_start_has_its_interval_and_says_how_it_was_measured(
+    start: int, beside: Comparison, said: str
+) -> None:
+    trials = trial(1, 100.0, baseline=True), trial(3, 400.0, row(1, 0.25), seed=True), trial(4, 50.0, beside)
+    made = replace(trials[-1], origin=Origin.EXPERIMENT, parents=(f"{start:05}",))
+    claimed = headline(Population((*trials[:2], made)), trials[:1], made)
+    assert claimed
+    assert re.fullmatch(said, claimed.start), claimed.start
+
+
+def test_the_table_says_why_kernels_that_read_faster_follow_the_winner() -> None:
+    problem = load("softmax", "cpu")
+    trials = trial(1, 100.0, baseline=True), trial(2, 50.0, row(1, 2.0, moment=1)), trial(3, 49.0, row(2, 1.02, 0.2))
+    claimed = headline(Population(trials), trials[:1])
+    assert claimed
+    table = tables._scores(Console(width=200), problem, [trials[1], trials[0], trials[2]], claimed, {}, 0)
+    assert "kernels that read faster than 00002 follow it: none was ranked ahead of it" in str(table.caption)
+    table = tables._scores(Console(width=200), problem, list(trials[1::-1]), claimed, {}, 0)
+    assert "read faster" not in str(table.caption)
 
 
 def test_a_winner_that_was_confirmed_before_that_was_kept_is_one() -> None:

@@ -495,6 +495,32 @@ def test_ctrl_c_lets_the_trials_of_a_round_come_to_their_verdicts(lineage: Linea
     assert not lineage.claim_unfinished()
 
 
+def test_ctrl_c_stops_a_judge_that_can_be_stopped_and_the_next_run_judges_what_it_left(lineage: Lineage) -> None:
+    class Slow(Evaluator):
+        stopped = threading.Event()
+
+        def __call__(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
+            if "idea" not in kernel.main:
+                return evaluate(problem, kernel, versus)
+            if not self.stopped.is_set():
+                run.interrupt()
+            assert self.stopped.wait(300)
+            return Evaluation(Verdict.HARNESS, "the judge was stopped")
+
+        def stop(self) -> bool:
+            self.stopped.set()
+            return True
+
+    run = Run(lineage, evaluate=Slow())
+    outcome = run(evaluations=30)
+    assert (outcome.reason, outcome.judged) == ("interrupted", 0)
+    assert "stopped: interrupted (every verdict is kept, and the same command goes on)" in shown(outcome, lineage)
+    lineage.release_all()
+    again = Run(lineage)(evaluations=3)
+    assert {trial.verdict for trial in again.population.trials[:5]} == {"accept"}
+    assert len(again.population.trials) == 5
+
+
 def test_what_was_learnt_is_kept(lineage: Lineage) -> None:
     Run(lineage)(evaluations=6, digest_every=3)
     assert lineage.notes()[0].text == "5 trials"  # those there were when a round began

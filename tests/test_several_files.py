@@ -10,7 +10,7 @@ from test_agents import agent
 from ksflow.errors import ConfigError
 from ksflow.formats.kernel.importer import load
 from ksflow.kernels.hardware.target import detect
-from ksflow.kernels.problem.loader import kernel_file
+from ksflow.kernels.problem.kernel_file import kernel_file
 from ksflow.kernels.source.answer import as_files, as_text, check, replace_main
 from ksflow.lm.agents import Agent
 from ksflow.protocols import Workspace, override_call

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from ksflow.evaluation.compilers.client import compile_kernel
+from ksflow.evaluation.compilers.cpp import compile_kernel
 from ksflow.home import PACKAGE
 from ksflow.kernels.hardware.target import detect
 from ksflow.kernels.problem.loader import load

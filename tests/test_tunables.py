@@ -8,7 +8,7 @@ import pytest
 import ksflow
 from ksflow.errors import ConfigError
 from ksflow.kernels.hardware.cpu import FEATURES
-from ksflow.kernels.problem.loader import kernel_file
+from ksflow.kernels.problem.kernel_file import kernel_file
 from ksflow.kernels.source.families import FamilyMember, space
 from ksflow.kernels.source.tunables import (
     assign,

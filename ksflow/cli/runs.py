@@ -16,12 +16,13 @@ from ksflow.cli.task import open_lineage, winner_folder
 from ksflow.config import compose, keys
 from ksflow.errors import ConfigError, boolean, explain_write_errors, one_of, pluralize, suggest
 from ksflow.lineage import Lineage
-from ksflow.records import Origin
+from ksflow.records import Json, Origin
 from ksflow.report.headline import headline, known_baselines
 from ksflow.report.words import format_us, grid
 
 _DISPENSABLE = ("cost", "held out", "winner", "trials", "beside", "touched")
 """Columns that a narrow window does without, the first of them first."""
+_FOLDED = ("run", "winner", "beside")
 _WORDS = ("run", "winner", "held out", "beside", "touched", "state")
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 
@@ -41,18 +42,19 @@ def runs(words: list[str], overrides: list[str]) -> int:
         names = [name for name in lineage.store.runs() if wanted.rpartition("/")[2] in ("", name[0])]
     if not names:
         raise ConfigError(f"no run{f' of {wanted}' if wanted else ''} in {cfg.lineage.path}; a search makes one")
-    rows = [cells for _, cells in sorted((_row(cfg, *name) for name in names), key=lambda row: -row[0])]
+    rows = sorted((_row(cfg, *name) for name in names), key=lambda row: -row[0]["touched"])
+    facts, cells = [row[0] for row in rows], [row[1] for row in rows]
     if form == "json":
-        sys.stdout.write(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
         return 0
     if form == "csv":
-        table = csv.DictWriter(sys.stdout, rows[0], lineterminator="\n")
+        table = csv.DictWriter(sys.stdout, facts[0], lineterminator="\n")
         table.writeheader()
-        table.writerows(rows)
+        table.writerows(facts)
         return 0
     console = report.console()
-    console.print(grid(console, rows, _WORDS, ("run",), _DISPENSABLE, 12))
-    shows = f"python -m ksflow lineage {rows[0]['run']} (or report, watch, verify ... ID) shows one"
+    console.print(grid(console, cells, _WORDS, _FOLDED, _DISPENSABLE, 12, shown_by="format=csv"))
+    shows = f"python -m ksflow lineage {facts[0]['run']} (or report, watch, verify ... ID) shows one"
     report.say(console, f"{shows}; a run goes on with the command that it was begun with")
     return 0
 
@@ -119,8 +121,11 @@ def _export(name: str, overrides: list[str]) -> int:
 _VERBS = {"delete": _delete, "rename": _rename, "export": _export}
 
 
-def _row(cfg: Any, problem: str, run: str) -> tuple[int, dict[str, str]]:
-    """When it was touched last, and its cells by their columns."""
+def _row(cfg: Any, problem: str, run: str) -> tuple[Json, dict[str, str]]:
+    """Return a run's facts for programs, with numbers, and its cells by their columns.
+
+    `cost` is in US dollars, `touched` in seconds since 1970.
+    """
     with open_lineage(cfg, problem, run) as lineage:
         lineage.expect_as_recorded()
         population, total = lineage.population(), lineage.total_cost()
@@ -129,16 +134,26 @@ def _row(cfg: Any, problem: str, run: str) -> tuple[int, dict[str, str]]:
     best, claimed = population.best, headline(population, known_baselines(population))
     ago = time.time() - when
     everything, held = (*population.stale, *population.trials), best.held_out if best else None
-    return when, {
+    best_us, ratio = population.time_us(best) if best else None, claimed.row if claimed else None
+    facts: Json = {
         "run": f"{problem}/{run}",
-        "trials": str(sum(trial.origin is not Origin.SEED for trial in everything)),
-        "best µs": format_us(population.time_us(best) or 0.0) if best else "-",
+        "trials": sum(trial.origin is not Origin.SEED for trial in everything),
+        "best µs": best_us,
         "winner": ", ".join(t.id for t in (best, *population.ties)) + (" (a tie)" if population.ties else "")
         if best and not (claimed and claimed.over is best)
         else "none",
         "held out": f"right on {len(held.right)} of {len(held.right) + len(held.wrong)}" if held else "",
         "beside": claimed.claim if claimed and claimed.row else "",
-        "cost": total.dollars(),
-        "touched": next((f"{ago / size:.0f} {unit} ago" for size, unit in _UNITS if ago >= size), "just now"),
+        "cost": total.usd,
+        "touched": when,
         "state": "running" if working else f"{left} unfinished" if left else "at rest",
     }
+    cells: dict[str, str] = {
+        **facts,
+        "trials": str(facts["trials"]),
+        "best µs": format_us(best_us) if best_us else "-",
+        "cost": total.dollars(),
+        "touched": next((f"{ago / size:.0f} {unit} ago" for size, unit in _UNITS if ago >= size), "just now"),
+    }
+    figures = {"speedup": ratio and ratio.ratio, "low": ratio and ratio.low, "high": ratio and ratio.high}
+    return facts | figures, cells

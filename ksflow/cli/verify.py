@@ -15,13 +15,13 @@ from ksflow.cli.task import open_lineage, recorded_problem
 from ksflow.config import compose, keys
 from ksflow.errors import ConfigError, boolean, explain_write_errors, one_of
 from ksflow.home import plain_or_quoted, shipped_path
-from ksflow.kernels.problem.loader import kernel_file
+from ksflow.kernels.problem.kernel_file import kernel_file
 from ksflow.lineage import Lineage
 from ksflow.lineage.cache import Cache, evaluation_cache
 from ksflow.lineage.history import Place, locate
 from ksflow.loop import judging
 from ksflow.protocols import Evaluator
-from ksflow.records import Cached, Evaluation, Kernel, Key, Problem, Scale, Trial, Verdict, schema
+from ksflow.records import Cached, Evaluation, Json, Kernel, Key, Problem, Ratio, Scale, Speedup, Trial, Verdict, schema
 from ksflow.report import comparison, evidence
 from ksflow.report.words import ANOTHER_PROBLEM, table
 
@@ -81,10 +81,19 @@ def verify(words: list[str], overrides: list[str]) -> int:
     agreement = next((each for each in tried if each.holds), None)
     agreement = agreement or next((each for each in tried if each.holds is None), tried[-1])
     if form == "json":  # what a person reads went to stderr
-        answer = {"what": what, "holds": agreement.holds, "why": agreement.why, "judgements": len(tried)}
+        answer: Json = {"what": what, "holds": agreement.holds, "why": agreement.why, "judgements": len(tried)}
         rows = [dict(zip(("figure", "on_record", "now", "remark"), row, strict=False)) for row in agreement.rows]
+        beside = {name: {"on_record": _ends(old), "now": _ends(now.versus(name))} for name, old in said.items()}
+        answer |= {"score_us": {"on_record": record.score_us, "now": now.score_us}, "speedups": beside}
         sys.stdout.write(json.dumps({**answer, "rows": rows}, indent=1, ensure_ascii=False) + "\n")
     return _conclude(console, agreement, tried)
+
+
+def _ends(ratio: Speedup | Ratio | None) -> list[float] | None:
+    """Return the speed-up and the ends of its 95 % interval."""
+    if ratio is None:
+        return None
+    return [ratio.speedup if isinstance(ratio, Ratio) else ratio.ratio, ratio.low, ratio.high]
 
 
 def _conclude(console: Console, agreement: comparison.Agreement, tried: list[comparison.Agreement]) -> int:

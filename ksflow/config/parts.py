@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from ksflow.config import compose
 from ksflow.config.warm_start import WarmStart, warm_start
 from ksflow.errors import ConfigError
-from ksflow.kernels.problem.loader import kernel_file
+from ksflow.kernels.problem.kernel_file import kernel_file
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import RecordedRun
 from ksflow.loop import judging

@@ -20,7 +20,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ksflow.errors import error_location, own_line
-from ksflow.evaluation.judge.tolerance import AT_RANDOM, is_constant, is_unsteady
+from ksflow.evaluation.judge.elements import is_constant, is_unsteady
+from ksflow.evaluation.judge.tolerance import AT_RANDOM
 from ksflow.evaluation.sandbox.runners.torch_kernel import load_module
 from ksflow.formats.isolated import answer_order
 from ksflow.formats.runtime import as_tuple

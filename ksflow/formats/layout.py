@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 import torch
 
 from ksflow.errors import catch_foreign
-from ksflow.evaluation.judge.tolerance import bits, is_constant, same_bits
+from ksflow.evaluation.judge.elements import bits, is_constant, same_bits
 from ksflow.evaluation.sandbox.runners.pytree import TensorLeaf, Tree, flatten_result, pack
 from ksflow.records import Json
 

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from ksflow.evaluation.judge.tolerance import by_format, is_constant
+from ksflow.evaluation.judge.elements import is_constant
+from ksflow.evaluation.judge.tolerance import by_format
 from ksflow.evaluation.processes import scratch
 from ksflow.evaluation.sandbox.runners.device_mapping import cuda_means, seeded
 from ksflow.evaluation.sandbox.runners.pytree import (

@@ -16,7 +16,7 @@ from dspy import AdapterParseError
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from ksflow.lm.sections import COMPLETED, load_json, split, unfence
+from ksflow.lm.sections import COMPLETED, check_json, header, join, split, unfence
 
 Signature = type[dspy.Signature]
 _ERRORS = 5  # of a JSON value that are told to the model
@@ -33,14 +33,14 @@ class Malformed(AdapterParseError):  # type: ignore[misc]
 
 
 def parse_failure(error: AdapterParseError) -> str:
-    """Why an answer could not be read, by whatever adapter, to tell the model."""
+    """Return why an answer could not be read, by this or another adapter, for the model."""
     if isinstance(error, Malformed):
         return error.reason
     return str(error).partition("LM Response:")[0].strip()[:_LONGEST] if error.lm_response else "the answer is empty"
 
 
 class KernelAdapter(dspy.Adapter):  # type: ignore[misc]
-    """Sections in, sections out; code is never touched."""
+    """Lays a question out as sections under header lines, and reads the sections of an answer without changing them."""
 
     def format(
         self,
@@ -48,7 +48,7 @@ class KernelAdapter(dspy.Adapter):  # type: ignore[misc]
         demos: list[dict[str, Any]],
         inputs: dict[str, Any],
     ) -> list[dict[str, Any]]:
-        """The messages: instructions, worked examples, the question."""
+        """Return the messages: instructions, worked examples, the question."""
         messages = [{"role": "system", "content": self._instructions(signature)}]
         for demo in demos:
             if all(name in demo for name in signature.fields):
@@ -57,7 +57,7 @@ class KernelAdapter(dspy.Adapter):  # type: ignore[misc]
         return [*messages, {"role": "user", "content": self._question(signature, inputs)}]
 
     def parse(self, signature: Signature, completion: str) -> dict[str, Any]:
-        """The output fields. Malformed names what is wrong."""
+        """Return the output fields of an answer. Raises Malformed, which names what is wrong."""
         fields = signature.output_fields
         try:
             texts = split(completion, list(fields), payload_of(signature))
@@ -66,9 +66,8 @@ class KernelAdapter(dspy.Adapter):  # type: ignore[misc]
             raise Malformed(signature, completion, str(error)[:_LONGEST]) from error
 
     def answer(self, signature: Signature, outputs: Mapping[str, Any]) -> str:
-        """A good answer with these output fields, as `parse` reads it."""
-        sections = [f"[[ ## {name} ## ]]\n{_shown(outputs[name])}" for name in signature.output_fields]
-        return "\n".join([*sections, COMPLETED])
+        """Return a valid answer with these output fields."""
+        return join({name: _shown(outputs[name]) for name in signature.output_fields})
 
     def _instructions(self, signature: Signature) -> str:
         inputs = [f"- {name}: {doc(field)}" for name, field in signature.input_fields.items()]
@@ -77,7 +76,7 @@ class KernelAdapter(dspy.Adapter):  # type: ignore[misc]
             "You are given these sections, of which empty ones are left out:\n" + "\n".join(inputs),
             "Answer with exactly these sections, in this order, each under its own header line:",
             *(
-                f"[[ ## {name} ## ]]\n({'text' if field.annotation is str else 'JSON'}: {doc(field)})"
+                f"{header(name)}\n({'text' if field.annotation is str else 'JSON'}: {doc(field)})"
                 for name, field in signature.output_fields.items()
             ),
             COMPLETED,
@@ -88,8 +87,8 @@ class KernelAdapter(dspy.Adapter):  # type: ignore[misc]
         return "\n\n".join(parts)
 
     def _question(self, signature: Signature, inputs: Mapping[str, Any]) -> str:
-        sections = [f"{header(name)}{_shown(inputs[name])}" for name in signature.input_fields if inputs.get(name)]
-        wanted = ", ".join(f"[[ ## {name} ## ]]" for name in signature.output_fields)
+        sections = [f"{header(name)}\n{_shown(inputs[name])}" for name in signature.input_fields if inputs.get(name)]
+        wanted = ", ".join(map(header, signature.output_fields))
         return "\n\n".join([*sections, f"Answer with the sections {wanted}, then {COMPLETED}"])
 
 
@@ -99,18 +98,13 @@ def payload_of(signature: Signature) -> str:
     return names[-2] if len(names) > 1 and names[-1] == "report" else names[-1]
 
 
-def header(name: str) -> str:
-    """What a section begins with."""
-    return f"[[ ## {name} ## ]]\n"
-
-
 def _value(name: str, text: str, annotation: Any) -> Any:
     if annotation is str:
         return text
     text = unfence(text.strip()).strip()
     try:
         value = _parser(annotation).validate_json(text)
-        load_json(text)
+        check_json(text)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False, include_input=False)
         places = (".".join(map(str, problem["loc"]))[:80] or "value" for problem in problems)
@@ -129,5 +123,5 @@ def _shown(value: Any) -> str:
 
 
 def doc(field: Any) -> str:
-    """What a field is for, in words."""
+    """Return the description of a signature's field."""
     return str(field.json_schema_extra["desc"])

@@ -1,4 +1,6 @@
-"""What an agent may reach: a folder that is thrown away, a home with copies of its settings, programs and ports."""
+"""What an agent may reach: a folder that is thrown away, a home with copies of its settings, programs and ports; and
+what it leaves there, which is hostile.
+"""
 
 import contextlib
 import json
@@ -11,9 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ksflow.errors import ConfigError
+from ksflow.errors import UNREADABLE, ConfigError, StageError
 from ksflow.evaluation.sandbox.confine import PREFIX
+from ksflow.kernels.source.answer import MOST_FILES, needed_files
 from ksflow.lm.agent_output import mapping
+from ksflow.protocols import call_context
+from ksflow.records import Kernel
+from ksflow.records.kernels import FILE_NAME
 
 _SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/etc/ssl", "/etc/ca-certificates"),
@@ -21,7 +27,7 @@ _SYSTEM = (
     *("/etc/ld.so.cache", "/run/systemd/resolve/stub-resolv.conf", "/proc/meminfo", "/proc/cpuinfo"),
 )
 ADDRESSES = ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy")
-_LONGEST_SETTING = 256 << 10
+_LONGEST_SETTING, _LONGEST_FILE = 256 << 10, 1 << 20  # bytes
 
 
 @contextlib.contextmanager
@@ -37,7 +43,7 @@ def thrown_away() -> Iterator[Path]:
 
 
 def copied(names: Sequence[str], home: Path) -> dict[str, bytes]:
-    """Copy files below the user's home into another one: the contents of each."""
+    """Copy files below the user's home into another home. Returns name -> contents of the files that are there."""
     contents: dict[str, bytes] = {}
     for name in names:
         file = Path(name).expanduser()
@@ -59,23 +65,63 @@ def renew(credentials: Mapping[str, bytes], home: Path) -> None:
     """
     for name, before in credentials.items():
         file, own = Path(name).expanduser().resolve(), home / Path(name).expanduser().relative_to(Path.home())
-        with contextlib.suppress(OSError, ValueError, RecursionError):
+        with contextlib.suppress(*UNREADABLE):
             if own.parent.resolve() != home.resolve() / own.parent.relative_to(home):
                 continue
-            with os.fdopen(os.open(own, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as opened:
-                plain = stat.S_ISREG(os.fstat(opened.fileno()).st_mode) and os.fstat(opened.fileno()).st_nlink == 1
-                after = opened.read(_LONGEST_SETTING) if plain else before
+            after = _read_plain(own, _LONGEST_SETTING)
             parts = [mapping(json.loads(text)).keys() for text in (before, after)]
             if after == before or parts[0] != parts[1] or not parts[0] or file.read_bytes() != before:
                 continue
             draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
-            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as written:
-                written.write(after)
+            write_new(draft, after, 0o600)
             draft.replace(file)
 
 
+def write_new(name: str | Path, data: bytes, mode: int, folder: int | None = None) -> None:
+    """Write a file that does not exist yet, never through a link. Raises OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with os.fdopen(os.open(name, flags, mode, dir_fd=folder), "wb") as file:
+        file.write(data)
+
+
+def left_files(folder: int, kernel: Kernel) -> dict[str, str]:
+    """The main file, what is left of the others, and what they include. StageError where the main one is none."""
+    main, *others = kernel.files
+    files = {main: _left_file(folder, main)}
+    wanted = [*others, *needed_files(files[main])]
+    for name in wanted:  # grows on the way
+        if name not in files and FILE_NAME.fullmatch(name):
+            with contextlib.suppress(StageError):
+                files[name] = _left_file(folder, name)
+                wanted += needed_files(files[name])
+        if len(files) > MOST_FILES:
+            raise StageError(call_context().stage, f"the agent left more than {MOST_FILES} files")
+    return files
+
+
+def _left_file(folder: int, name: str) -> str:
+    try:
+        text = _read_plain(name, _LONGEST_FILE, folder).decode("utf-8", "replace")
+        if "\0" in text:
+            raise ValueError("it is no text")
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise StageError(call_context().stage, f"the agent left no file {name}: {why}") from error
+    return text
+
+
+def _read_plain(name: str | Path, most: int, folder: int | None = None) -> bytes:
+    """A file that an agent may have replaced by anything. Raises OSError, or ValueError unless it is a plain one."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    with os.fdopen(os.open(name, flags, dir_fd=folder), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > most or status.st_nlink != 1:
+            raise ValueError(f"it is no plain file of at most {most} bytes")
+        return file.read(most)
+
+
 def installed(program: str) -> list[str]:
-    """What has to be seen so that a program can be started: the system, its file, and what was installed with it."""
+    """Return the paths that a program reads when it starts: the system's, its own, and those installed with it."""
     real = Path(program).resolve()
     folders = [parent for parent in real.parents if parent.name == "node_modules"]
     environment = Path(program).absolute().parent.parent  # an interpreter's own packages
@@ -84,7 +130,7 @@ def installed(program: str) -> list[str]:
 
 
 def proxy_ports(environment: Mapping[str, str]) -> list[int]:
-    """The ports that proxies and servers in an environment have."""
+    """Return the ports of the proxies and servers that an environment names."""
     ports = []
     for name, text in environment.items():
         if name in ADDRESSES or name.endswith("_BASE_URL"):

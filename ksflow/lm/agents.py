@@ -13,7 +13,6 @@ import math
 import os
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import tempfile
@@ -24,21 +23,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ksflow.errors import ConfigError, StageError
+from ksflow.errors import ConfigError, StageError, one_of
 from ksflow.evaluation.sandbox import agent as keeping
 from ksflow.evaluation.sandbox import landlock
 from ksflow.home import PACKAGE
-from ksflow.kernels.source.answer import MOST_FILES, as_text, end_with_newline, needed_files
-from ksflow.lm.agent_home import ADDRESSES, copied, installed, proxy_ports, renew, thrown_away
+from ksflow.kernels.source.answer import as_text, end_with_newline
+from ksflow.lm.agent_home import ADDRESSES, copied, installed, left_files, proxy_ports, renew, thrown_away, write_new
 from ksflow.lm.agent_output import ENVELOPES, Usage, clean
 from ksflow.lm.engines import Engine, as_response
 from ksflow.lm.model import Model
 from ksflow.lm.prompts.failures import redacted_failure, without_paths
 from ksflow.lm.prompts.render import analysis
-from ksflow.lm.sections import COMPLETED
+from ksflow.lm.sections import join
 from ksflow.protocols import Workspace, call_context
 from ksflow.records import Kernel, Population
-from ksflow.records.kernels import FILE_NAME
 
 if TYPE_CHECKING:
     from dspy.lm15 import Request, Response
@@ -47,7 +45,6 @@ _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TERM", "TZ", "SSL_CERT_FILE", "NO_PRO
 _PORTS = (53, 80, 443)
 _HOME = ".home"
 _LONGEST_OUTPUT = 8 << 20
-_LONGEST_FILE = 1 << 20
 _LONGEST_ANSWER = 20_000  # characters of an agent's last words
 _LOOK_S = 0.05
 _QUESTIONS = 1_000  # that are looked at at a time
@@ -83,8 +80,7 @@ class Agent(Engine):
     price_source = "the agent tells afterwards"
 
     def __post_init__(self) -> None:
-        if self.envelope not in ENVELOPES:
-            raise ConfigError(f"envelope={self.envelope}; valid: {', '.join(ENVELOPES)}")
+        one_of("envelope", self.envelope, ENVELOPES)
         if not self.command:
             raise ConfigError("agent=command needs a program: agent.command=[PROGRAM,ARGUMENT,...]")
         if self.box and not landlock.version():
@@ -106,22 +102,21 @@ class Agent(Engine):
         assert self.program
 
     def complete(self, request: "Request") -> "Response":
-        """What the agent leaves, laid out as the question asks. StageError where it ends without an answer."""
+        """Return what the agent leaves, in the form of an answer. Raises StageError if it ends without one."""
         prompt = "\n\n".join(message.text or "" for message in request.messages)
         prompt = f"{request.system}\n\n{prompt}" if isinstance(request.system, str) else prompt
         work = call_context().workspace
         with thrown_away() as folder, contextlib.closing(_Run(self, folder, prompt, work)) as run:
             usage = run.finish()
             text = run.answer(usage)
-        response = as_response(request, text, usage.tokens or (len(prompt) // 4, len(text) // 4))
         name = uuid.uuid4().hex
-        object.__setattr__(response, "id", name)
+        response = as_response(request, text, usage.tokens or (len(prompt) // 4, len(text) // 4), name)
         source = "the agent's own count" if usage.tokens else "estimated: the agent tells no usage"
         self._costs[name] = (usage.usd or 0.0, source if usage.usd is not None else f"{source}, no price")
         return response
 
     def answer_cost(self, response: "Response") -> tuple[float, str]:
-        """Dollars that an answer cost, and who says so."""
+        """Return what an answer cost in dollars, and who says so."""
         return self._costs.get(response.id or "", (0.0, "unknown"))
 
 
@@ -134,9 +129,8 @@ class _Run:
         self._failed = ""  # why it left no answer, where it was paid all the same
         self._asked = prompt  # what it is told on its stdin
         (folder / "TASK.md").write_text(prompt, encoding="utf-8")
-        (folder / ".checks").mkdir()
-        (folder / ".tmp").mkdir()
-        (folder / _HOME).mkdir()
+        for name in (".checks", ".tmp", _HOME):
+            (folder / name).mkdir()
         copied(agent.settings, folder / _HOME)
         self._credentials = copied(agent.credentials, folder / _HOME)
         if work:
@@ -150,7 +144,7 @@ class _Run:
         self._checks = os.open(folder / ".checks", os.O_RDONLY | os.O_DIRECTORY)
 
     def finish(self) -> Usage:
-        """Run it to its end. Raises StageError where it could not be run, or told of an error and left no answer."""
+        """Run the agent to its end, and return what it says. Raises StageError if it did not run or left no answer."""
         program = self.agent.program
         limit_s, budget = self.agent.minutes * 60, call_context().until
         if budget is not None:
@@ -196,15 +190,15 @@ class _Run:
     def _outcome(self, status: int, usage: Usage) -> Usage:
         """What is kept of it: an answer, or why there is none where it was paid for; else StageError."""
         trouble = " ".join(usage.error.split())[-300:]
-        ended = {
+        stops = {
             keeping.TIMED_OUT: f"the agent did not end within {self.agent.minutes:g} minutes",
             keeping.TOO_LARGE: f"the agent's folder was over {keeping.FOLDER_MB} MB or {keeping.FOLDER_FILES} files",
-        }.get(status, f"the agent ended with {status} and no answer: {trouble}" if status else "")
-        stopped = status in (keeping.TIMED_OUT, keeping.TOO_LARGE)
-        if not ended or (usage.text and not stopped):
+        }
+        ended = stops.get(status, f"the agent ended with {status} and no answer: {trouble}" if status else "")
+        if not ended or (usage.text and status not in stops):
             return usage
         with contextlib.suppress(StageError):
-            if self.work and self._files(self.work.kernel) != self.work.kernel.files:
+            if self.work and left_files(self._top, self.work.kernel) != self.work.kernel.files:
                 return replace(usage, text=f"{usage.text}\n\n({ended})".strip())
         if not any(usage.tokens or ()) and not usage.usd and not self.verdicts:
             raise StageError(call_context().stage, ended)
@@ -217,25 +211,21 @@ class _Run:
         os.close(self._checks)
 
     def answer(self, usage: Usage) -> str:
-        """The answer to the question: what it said, or in a workspace a section for each thing that is asked for.
-
-        Where it left no kernel, why: that is no answer, but was paid for, so it goes on record.
-        """
+        """Return what the agent said; in a workspace the sections of an answer, or for the record why there is none."""
         words = usage.text.strip()[:_LONGEST_ANSWER] or "(the agent said nothing)"
         if self._failed:
             return "\n\n".join([self._failed, words, *self.verdicts])
         if self.work is None:
             return words
         try:
-            files = self._files(self.work.kernel)
+            files = left_files(self._top, self.work.kernel)
         except StageError as error:
             return "\n\n".join([error.reason, words, *self.verdicts])
         gone = "".join(f"===== {name} ===== removed\n" for name in self.work.kernel.files if name not in files)
         code = f"{end_with_newline(as_text(files))}{gone}" if gone else as_text(files)
         checks = "\n\n".join(self.verdicts) or "(the judge was not asked)"
         report, checks = (text.replace("[[ ##", "[ [ ##") for text in (words, checks))
-        sections = {"report": report, "checks": checks, "code": code}
-        return "\n".join([*(f"[[ ## {name} ## ]]\n{text}" for name, text in sections.items()), COMPLETED])
+        return join({"report": report, "checks": checks, "code": code})
 
     def _answer_checks(self, keeper: "subprocess.Popen[bytes]") -> float:
         """Put the judge's answer beside each new question; return the seconds that this took, which do not count."""
@@ -254,10 +244,7 @@ class _Run:
             finally:
                 keeper.send_signal(signal.SIGUSR2)
             with contextlib.suppress(OSError):
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-                draft = os.open(f"{stem}.draft", flags, 0o644, dir_fd=self._checks)
-                with os.fdopen(draft, "w", encoding="utf-8") as file:
-                    file.write(f"{text}\n")
+                write_new(f"{stem}.draft", f"{text}\n".encode(), 0o644, self._checks)
                 os.rename(f"{stem}.draft", f"{stem}.answer", src_dir_fd=self._checks, dst_dir_fd=self._checks)
         return time.monotonic() - started
 
@@ -267,7 +254,7 @@ class _Run:
         if len(self.verdicts) >= self.agent.checks:
             return f"The judge was asked {self.agent.checks} times, which is all: end with the kernel as it is."
         try:
-            trial = self.work.check(Kernel(self.work.kernel.language, self._files(self.work.kernel)))
+            trial = self.work.check(Kernel(self.work.kernel.language, left_files(self._top, self.work.kernel)))
         except (StageError, ValueError) as error:
             return f"This cannot be judged: {error}"
         if isinstance(trial, str):
@@ -278,39 +265,6 @@ class _Run:
             text = redacted_failure(trial)
         self.verdicts.append(f"Check {len(self.verdicts) + 1}: {text}")
         return text
-
-    def _files(self, kernel: Kernel) -> dict[str, str]:
-        """The main file, what is left of the others, and what they include. StageError where the main one is none."""
-        main, *others = kernel.files
-        files = {main: self._read(main)}
-        wanted = [*others, *needed_files(files[main])]
-        for name in wanted:  # grows on the way
-            if name not in files and FILE_NAME.fullmatch(name):
-                with contextlib.suppress(StageError):
-                    files[name] = self._read(name)
-                    wanted += needed_files(files[name])
-            if len(files) > MOST_FILES:
-                raise StageError(call_context().stage, f"the agent left more than {MOST_FILES} files")
-        return files
-
-    def _read(self, name: str) -> str:
-        """A file that the agent may have replaced by anything. StageError unless it is a plain one of bounded size."""
-        stage = call_context().stage
-        try:
-            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._top)
-        except OSError as error:
-            raise StageError(stage, f"the agent left no file {name}: {error.strerror}") from error
-        try:
-            status = os.fstat(fd)
-            if not stat.S_ISREG(status.st_mode) or status.st_size > _LONGEST_FILE or status.st_nlink != 1:
-                why = f"what the agent left as {name} is no plain file of at most {_LONGEST_FILE} bytes"
-                raise StageError(stage, why)
-            text = os.pread(fd, _LONGEST_FILE, 0).decode("utf-8", "replace")
-            if "\0" in text:
-                raise StageError(stage, f"what the agent left as {name} is no text")
-            return text
-        finally:
-            os.close(fd)
 
 
 def agent_model(  # noqa: PLR0913 - a setting each
@@ -333,7 +287,7 @@ def agent_model(  # noqa: PLR0913 - a setting each
     which it gets copies in a home of its own. credentials: such files that it renews, and whose copy replaces them
     then. readable: where it is installed. ports: what it may connect to over TCP, beside those that the addresses in
     its environment name; null is any. checks: how often it may ask the judge. minutes: how long it may take.
-    box: whether it is held; false trusts it with this whole account.
+    box: whether it runs in a sandbox; false trusts it with this whole account.
     """
     engine = Agent(command, envelope, environment, settings, credentials, readable, ports, checks, minutes, box)
     return Model(name, engine=engine, deadline_s=None, retries=0)

@@ -9,8 +9,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from ksflow.kernels.source.edits import shared_lines
 from ksflow.kernels.source.tunables import assign, effective_values, tunables, values
-from ksflow.lm.sections import COMPLETED
+from ksflow.lm.sections import join
 from ksflow.records import digest
 
 Sections = dict[str, str]
@@ -30,8 +31,7 @@ def answer(prompt: str) -> str:
     parts = sections(question)
     make = _MAKERS.get(tuple(names))
     values = make(parts) if make else dict.fromkeys(names, "dummy")
-    texts = {name: values[name] if isinstance(values[name], str) else json.dumps(values[name]) for name in names}
-    return "\n".join([*(f"[[ ## {name} ## ]]\n{text}" for name, text in texts.items()), COMPLETED])
+    return join({name: values[name] if isinstance(values[name], str) else json.dumps(values[name]) for name in names})
 
 
 def sections(question: str) -> Sections:
@@ -119,20 +119,14 @@ def _changed(question: Sections, code: str) -> tuple[str, str]:
 
 def _block(old: list[str], new: list[str]) -> str:
     """One search/replace block around all that differs, with as many lines above it as make it occur once."""
-    first = _shared(old, new)
-    same = _shared(old[first:][::-1], new[first:][::-1])
+    first = shared_lines(old, new)
+    same = shared_lines(old[first:][::-1], new[first:][::-1])
     start, end = first, len(old) - same
     while sum(old[index : index + end - start] == old[start:end] for index in range(len(old))) != 1:
         start, end = (start - 1, end) if start else (start, end + 1)
     text = [*old[start:first], *new[first : len(new) - same], *old[len(old) - same : end]]
     opened, divided, closed = (sign * 15 for sign in "<=>")  # no code has lines like these
     return "\n".join([f"{opened} SEARCH", *old[start:end], divided, *text, f"{closed} REPLACE"])
-
-
-def _shared(first: list[str], second: list[str]) -> int:
-    """How many lines at the start are the same."""
-    pairs = enumerate(zip(first, second, strict=False))
-    return next((place for place, (one, other) in pairs if one != other), min(len(first), len(second)))
 
 
 def _unified(old: list[str], new: list[str]) -> str:

@@ -38,14 +38,14 @@ def resolve_model(model: str) -> tuple[str, str]:
 
 
 def takes_marks(model: Model) -> bool:
-    """Whether a prompt is cached by the provider up to a mark; others cache by themselves what prompts begin with."""
+    """Return whether the provider caches prompts up to a mark; others cache the beginning of prompts by themselves."""
     if model.engine == "litellm":
         return "claude" in model.model or model.model.startswith("anthropic/")
     return model.engine == "lm15" and resolve_model(model.model)[0] == "anthropic"
 
 
 def mark(model: Model, config: Mapping[str, Any], messages: int) -> dict[str, Any]:
-    """What requests say, with the mark behind the last message but one of so many."""
+    """Return what requests say, with the mark after the last but one of so many messages."""
     if model.engine == "lm15":
         return {**config, "cache": lm15.CacheConfig(prefix_until_index=messages - 2)}
     places = [{"location": "message", "role": "system"}, {"location": "message", "index": -2}]
@@ -96,7 +96,7 @@ class _Transport(StdlibTransport):  # type: ignore[misc]
 
 
 def _in_an_envelope(body: bytes) -> bytes:
-    """An error's JSON as `{"error": {"message": ...}}`: vLLM's is flat, others say `detail`, Gemini streams a list."""
+    """Return an error's JSON as `{"error": {"message": ...}}`: vLLM's is flat, others have `detail`, Gemini a list."""
     try:
         data = json.loads(body)
     except ValueError:

@@ -9,19 +9,19 @@ if TYPE_CHECKING:
 
 
 class Engine:
-    """Stands in for a provider. What has `complete` alone and is none of these will do; its price is not known."""
+    """A replacement for a provider. Any other object with `complete` will do, too; its price is then not known."""
 
     price_source = ""  # who says that an answer costs nothing before it is there; empty where nobody does
 
     def complete(self, request: "Request") -> "Response":
-        """One answer. DSPy calls it where it would call a provider; its errors are lm15's or ours."""
+        """Return one answer. DSPy calls this instead of a provider. Raises errors of lm15 or of ksflow."""
         raise NotImplementedError
 
     def check(self) -> None:
-        """Raise ConfigError where it cannot answer any question. It is called before a run begins."""
+        """Raise ConfigError if it cannot answer any question. Called before a run begins."""
 
     def answer_cost(self, response: "Response") -> tuple[float, str] | None:
-        """Dollars that an answer cost, and who says so; None where its tokens tell."""
+        """Return what an answer cost in dollars, and who says so; None if its tokens tell."""
         return None
 
 
@@ -34,16 +34,18 @@ class DummyEngine(Engine):
         return "DummyEngine()"
 
     def complete(self, request: "Request") -> "Response":
-        """One answer, made of the last message."""
+        """Return an answer made from the last message."""
         prompt = request.messages[-1].text or ""
         text = answers.answer(prompt)
         return as_response(request, text, (len(prompt) // 4, len(text) // 4))
 
 
-def as_response(request: "Request", text: str, tokens: tuple[int, int] | None = None) -> "Response":
-    """`text` as the answer to a request; `tokens` are those of the prompt and of the answer, where they are known."""
+def as_response(
+    request: "Request", text: str, tokens: tuple[int, int] | None = None, id: str | None = None
+) -> "Response":
+    """Return `text` as the answer to a request; `tokens`: of the prompt and of the answer, where they are known."""
     from dspy.lm15 import Message, Response, TextPart, Usage
 
     usage = Usage(input_tokens=tokens[0], output_tokens=tokens[1], total_tokens=sum(tokens)) if tokens else Usage()
     message = Message.assistant([TextPart(text)])
-    return Response(id=None, model=request.model, message=message, finish_reason="stop", usage=usage)
+    return Response(id=id, model=request.model, message=message, finish_reason="stop", usage=usage)

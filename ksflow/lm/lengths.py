@@ -63,7 +63,7 @@ def lengths(model: Model) -> Lengths:
 
 
 def context_of(model: Model) -> int | None:
-    """Return what prompt and answer may have together: as configured, and as the server said."""
+    """Return how many tokens prompt and answer may have together, as configured or as the server said, if known."""
     return min(filter(None, (model.context_tokens, lengths(model).context)), default=None)
 
 
@@ -90,7 +90,7 @@ def reduce_allowance(model: Model, request: Request, words: str, tokens_in: int)
 
 
 def refuses_allowance(words: str) -> bool:
-    """Whether a refusal is for the answer's allowance, not for the prompt."""
+    """Return whether a provider refuses the answer's allowance (`max_tokens`), and not the prompt."""
     return bool(re.search(r"max\w*tokens", words, re.IGNORECASE)) and not concerns_length(words)
 
 
@@ -107,7 +107,7 @@ def shorten_prompts(model: Model, tokens_in: int, began: float) -> bool:
 
 
 def concerns_length(words: str) -> bool:
-    """Whether a refusal names a length that prompt and answer may have together."""
+    """Return whether a provider's refusal names the most tokens that prompt and answer may have together."""
     return bool(_CONTEXT.search(words))
 
 
@@ -136,7 +136,7 @@ def answers_as(model: Model, name: str) -> str:
 
 
 def tell(model: Model, sent: int, counted: int, name: str) -> None:
-    """Tell a person, once for each model, what its answers show to be wrong."""
+    """Warn, once for each model, of what its answers show to be wrong."""
     known, log = lengths(model), logging.getLogger("ksflow.models")
     if not known.cut and sent >= _SHORT and 0 < counted < _CUT * sent:
         known.cut = (

@@ -33,7 +33,7 @@ class RateLimiter:
         tokens_limit: int | None = None,
         until: float | None = None,
     ) -> Slot | None:
-        """A slot for a request of `tokens`; waits until both limits leave room. None where that takes beyond `until`.
+        """Wait until both limits leave room for a request; return its slot, or None if that takes longer than `until`.
 
         A request above the token limit on its own goes when there was no other within a minute.
         """
@@ -52,7 +52,7 @@ class RateLimiter:
             self._turn.release()
 
     def settle(self, slot: Slot, tokens: int) -> None:
-        """The request turned out to have `tokens`."""
+        """Record that a request had so many tokens."""
         with self._changed:
             slot.tokens = tokens
             self._changed.notify_all()
@@ -71,5 +71,5 @@ _limiters: dict[tuple[str, str], RateLimiter] = {}
 
 
 def rate_limiter(model: Model) -> RateLimiter:
-    """The limiter of all that share the model's address and name."""
+    """Return the limiter that all models with this address and name share."""
     return _limiters.setdefault((model.api_base or "", model.model), RateLimiter())

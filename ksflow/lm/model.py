@@ -29,9 +29,9 @@ _connecting = threading.Lock()
 
 @dataclass(frozen=True, repr=False)
 class Model:
-    """Which model answers, and how it is reached. Keys come from the environment only.
+    """A model and how it is reached. Keys come from the environment only.
 
-    ConfigError where a key or another part is missing, or a setting cannot be.
+    Raises ConfigError for a missing key or variable, and for an invalid setting.
     """
 
     name: str
@@ -118,7 +118,7 @@ class Model:
 
     @property
     def identity(self) -> str:
-        """What its answers depend on, beside what a request has: temperature and max_tokens."""
+        """What its answers depend on, beside what is in a request (temperature and max_tokens)."""
         options = sorted((self.options or {}).items())
         return f"{self.model} {self.api_base or ''} {self.engine!r} {self.reasoning_effort or ''} {options}"
 

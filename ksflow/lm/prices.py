@@ -29,7 +29,7 @@ _LONG = re.compile(r"(.+)_above_(\d+)k_tokens")
 
 @dataclass(frozen=True)
 class Price:
-    """Dollars per token."""
+    """What a model charges for tokens of prompts and of answers, in dollars per token, and who says so."""
 
     usd_in: float
     usd_out: float
@@ -37,7 +37,7 @@ class Price:
 
 
 def price(model: Model, tokens_in: int = 0) -> Price | None:
-    """What a token of the model costs at a prompt of `tokens_in`; None when nobody says. Cached input is not rated."""
+    """Return what tokens cost with a prompt of `tokens_in` tokens, without regard to caches; None if unknown."""
     if model.usd_per_mtok_in is not None and model.usd_per_mtok_out is not None:
         return Price(model.usd_per_mtok_in / _MILLION, model.usd_per_mtok_out / _MILLION, CONFIGURED)
     if not isinstance(model.engine, str):
@@ -52,7 +52,7 @@ def price(model: Model, tokens_in: int = 0) -> Price | None:
 
 
 def answer_price(model: Model, response: Any) -> tuple[float, str]:
-    """Dollars that an answer (a `dspy.lm15.Response`) cost, and where the price was read; empty when unknown."""
+    """Return what a `dspy.lm15.Response` cost in dollars, and where the price was read, "" if unknown."""
     if isinstance(model.engine, Engine) and (cost := model.engine.answer_cost(response)):
         return cost
     counts = tokens(model, response)
@@ -80,7 +80,7 @@ def _rated(model: Model, response: Any, rate: Price) -> float:
 
 
 def tokens(model: Model, response: Any) -> tuple[int, int]:
-    """Tokens of prompt and answer, thinking included, as the provider counted them; 0 when it did not say.
+    """Return the tokens of prompt and answer, thinking included, as the provider counted them; 0 if it did not say.
 
     Counts that contradict each other err upwards: a server may count cached, reasoning or audio tokens beside the
     prompt or the answer, and what the total has beyond both is taken for tokens of the answer.
@@ -104,7 +104,7 @@ def _usage(model: Model, response: Any) -> dict[str, Any]:
 
 
 def cached_tokens(model: Model, response: Any) -> tuple[int, float]:
-    """Tokens of the prompt out of the provider's cache, and what they cost in dollars; 0 where nobody told."""
+    """Return the tokens of the prompt that came from the provider's cache, and their cost in dollars; 0 if unknown."""
     count = int((_usage(model, response).get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
     rate = price(model, tokens(model, response)[0]) if count else None
     if rate is None:
@@ -120,7 +120,7 @@ def cached_tokens(model: Model, response: Any) -> tuple[int, float]:
 
 
 def answer_limit(model: Model, needed: int) -> int | None:
-    """The most tokens of an answer that needs so many: above `max_tokens` only where the price list has more."""
+    """Return the limit of an answer that needs so many tokens: above `max_tokens` only if the price list has more."""
     limit = model.max_tokens
     if limit is None or needed <= limit or not isinstance(model.engine, str):
         return limit

@@ -13,7 +13,7 @@ from dspy import AdapterParseError
 
 from ksflow.errors import ConfigError, StageError
 from ksflow.lm import compiled
-from ksflow.lm.adapter import KernelAdapter, header, parse_failure
+from ksflow.lm.adapter import KernelAdapter, parse_failure
 from ksflow.lm.call import first_question, prompt_tokens
 from ksflow.lm.client import MeteredLM
 from ksflow.lm.lengths import context_of
@@ -22,6 +22,7 @@ from ksflow.lm.prices import answer_limit
 from ksflow.lm.prompts.brief import Brief, Section, SectionKind, count, fill
 from ksflow.lm.refusals import Filtered
 from ksflow.lm.replay import Replay
+from ksflow.lm.sections import header
 from ksflow.protocols import call_context
 from ksflow.records import Question, digest
 from ksflow.redaction import redact
@@ -114,7 +115,7 @@ class Program(dspy.Module):  # type: ignore[misc]
         return self.layout or dspy.settings.adapter or KernelAdapter()
 
     def get_lm(self) -> Any:
-        """The model that `set_lm` gave it, else the stage's own: DSPy's optimisers ask for it."""
+        """Return the model that `set_lm` set, else the stage's own. DSPy's optimisers call this."""
         return self.predict.lm or self.lm
 
     def forward(self, **inputs: str) -> dspy.Prediction:
@@ -126,7 +127,7 @@ class Program(dspy.Module):  # type: ignore[misc]
             return self.predict(**inputs)
 
     def ask(self, inquiry: Inquiry[T], key: str = "", before: Callable[[str], None] = lambda refused: None) -> T:
-        """What the inquiry makes of the answer of the stage's own model, which is told of each refusal and asked again.
+        """Ask the stage's own model until an answer is accepted; return what the inquiry makes of the answer.
 
         `key` (and the call context's `sample_index`) sets this question apart from an earlier one with the same words:
         the same key gets the same answer out of the cache, another key a new one. `before` is told, ahead of each
@@ -173,11 +174,11 @@ class Program(dspy.Module):  # type: ignore[misc]
         raise Unusable(self.label, f"malformed answer after {attempt} attempts: {reason}")
 
     def brief(self, sections: Iterable[Section]) -> Brief:
-        """The inputs of a question: its sections in what the model can take. What has no room is logged."""
+        """Return the sections as the inputs of a question, cut to what the model can take. Omissions are logged."""
         budget = context_of(self.model)
         if budget is not None:
-            fixed = self.messages(dict.fromkeys(self.declared.input_fields, "x"))  # blanks around a text count
-            budget -= _size(fixed) + min(self.model.max_tokens or 0, budget // 2)
+            fixed = dict.fromkeys(self.declared.input_fields, "x")  # blanks around a text count
+            budget -= self.tokens(fixed) + min(self.model.max_tokens or 0, budget // 2)
         brief = fill(sections, budget)
         if brief.left_out:
             log = structlog.get_logger("ksflow.lm.prompts")
@@ -185,9 +186,13 @@ class Program(dspy.Module):  # type: ignore[misc]
         return brief
 
     def messages(self, inputs: Mapping[str, str]) -> list[dict[str, Any]]:
-        """The prompt with these inputs, as it is sent at the first attempt."""
+        """Return the prompt with these inputs, as it is sent at the first attempt."""
         messages: list[dict[str, Any]] = self.adapter.format(self.predict.signature, self.predict.demos, dict(inputs))
         return messages
+
+    def tokens(self, inputs: Mapping[str, str]) -> int:
+        """Return an estimate of the prompt's tokens with these inputs."""
+        return _size(self.messages(inputs))
 
     def _volatile(self, inputs: Mapping[str, str]) -> str:
         """The header of the first section that the next question will not share: of the first volatile one; where there
@@ -196,17 +201,17 @@ class Program(dspy.Module):  # type: ignore[misc]
         kinds = inputs.kinds if isinstance(inputs, Brief) else {}
         own = SectionKind.VOLATILE if SectionKind.VOLATILE in kinds.values() else SectionKind.SLOW
         names = [name for name in self.predict.signature.input_fields if kinds.get(name) is own and inputs[name]]
-        return header(names[0]) if names else ""
+        return f"{header(names[0])}\n" if names else ""
 
     def first_call(self, inquiry: Inquiry[Any]) -> Question:
-        """What the first call for it may cost."""
+        """Return what the first call for an inquiry may cost."""
         texts = [str(message["content"]) for message in self.messages(inquiry.inputs)]
         most = answer_limit(self.model, inquiry.answer_tokens)
         model = replace(self.model, max_tokens=most) if most else self.model
         return first_question(self.label, model, prompt_tokens(texts))
 
     def laid_out(self, inputs: Mapping[str, str]) -> Prompt:
-        """The prompt with these inputs, and the tokens of its sections."""
+        """Return the prompt with these inputs, and the tokens of its sections."""
         messages = self.messages(inputs)
         kinds = inputs.kinds if isinstance(inputs, Brief) else {}
         sections = [("instructions", "stable", _size(messages[:-1]))]
@@ -234,12 +239,7 @@ class Program(dspy.Module):  # type: ignore[misc]
 
         ConfigError where it is none, or was compiled for another signature. A model in the file is not taken.
         """
-        state = compiled.read_state(Path(path), self.stage, self.declared)
-        try:
-            self.load_state({"predict": state})
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            why = f"{type(error).__name__} {error}"
-            raise ConfigError(f"{path} holds no prompt for {self.stage}: {why}; compile it again") from error
+        self.load_state({"predict": compiled.read_state(Path(path), self.stage, self.declared)})
 
     def _check(self, inputs: Mapping[str, str]) -> None:
         """DSPy would send a prompt with a hole."""

@@ -42,14 +42,14 @@ class Filtered(StageError):
 
 
 def serialize_error(error: KsflowError) -> str:
-    """An error as a record holds it; `failure` is the way back."""
+    """Return an error as text for the record; `failure` is the way back."""
     if isinstance(error, StageError):
         return error.reason
     return "".join(f"{kind.__name__}: " for kind in _KINDS if isinstance(error, kind)) + str(error)
 
 
 def failure(stage: str, error: str) -> KsflowError:
-    """The exception that a recorded error was."""
+    """Return the exception that `serialize_error` recorded as this text."""
     for plain in _KINDS:
         if error.startswith(f"{plain.__name__}: "):
             return plain(error.partition(": ")[2])
@@ -58,7 +58,7 @@ def failure(stage: str, error: str) -> KsflowError:
 
 
 def classify_error(error: Exception) -> tuple[Exception, bool]:
-    """What an engine's error is to DSPy and to retries, and whether nobody knows if the provider will charge for it."""
+    """Return an engine's error as DSPy and retries take it, and whether the provider may charge for the try."""
     if isinstance(error, lm15.StreamAssemblyError | JSONDecodeError):
         return lm15.TransportError(f"the answer broke off: {error}"), True
     if isinstance(error, lm15.TransportError):
@@ -71,7 +71,7 @@ def classify_error(error: Exception) -> tuple[Exception, bool]:
 
 
 def refusal(error: dspy.LMError, stage: str, model: Model, tokens_in: int, began: float) -> KsflowError:
-    """One sentence on why a question that began at that moment has no answer. A ConfigError is what no retry mends."""
+    """Return why a question that began at that moment has no answer: a ConfigError if no retry can help."""
     if isinstance(error.__cause__, KsflowError):
         return error.__cause__
     words = redact(" ".join(str(error.message).partition("To fix:")[0].split()))[:500] or "nothing"
@@ -104,7 +104,7 @@ def _of_length(error: dspy.LMError, model: Model, asked: tuple[int, float], word
 
 
 def filter_reason(response: Any) -> str:
-    """How a safety filter kept back a `dspy.lm15.Response`; empty when none did."""
+    """Return why a safety filter kept a `dspy.lm15.Response` back, or ""."""
     words = " ".join(part.text for part in response.message.parts if isinstance(part, lm15.RefusalPart))
     if not words and response.finish_reason != "content_filter":
         return ""
@@ -112,7 +112,7 @@ def filter_reason(response: Any) -> str:
 
 
 def failed_inside(response: Any) -> str:
-    """What went wrong by the words in an answer that came as if nothing had: an error in it, or no choice at all."""
+    """Return the error in an answer that arrived as if nothing had failed, or ""."""
     body = response.provider_data or {}
     if "choices" not in body:
         return ""
@@ -125,7 +125,7 @@ def failed_inside(response: Any) -> str:
 
 
 def caused_by(error: BaseException | None, *names: str) -> bool:
-    """Whether an exception of one of these classes is at the bottom of it, whoever's they are."""
+    """Return whether the error, or one of its causes, is of a class with one of these names."""
     while error is not None:
         if type(error).__name__ in names:
             return True

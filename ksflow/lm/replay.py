@@ -38,19 +38,19 @@ class Replay(Engine):
         return "Replay()"
 
     def model_of(self, stage: str) -> str:
-        """The model that the recorded calls of a stage went to."""
+        """Return the model that answered the recorded calls of a stage."""
         with self._lock:
             return self._models.get(stage, "nobody")
 
     def first_of(self, stages: Sequence[str]) -> str:
-        """Which of these stages was asked first for what the call context names; empty where none was."""
+        """Return which of these stages was asked first for what the call context names; "" if none was."""
         purpose = call_context().about
         with self._lock:
             calls = (call for _, call in self._left if call.stage in stages)
             return next((call.stage for call in calls if call.about == purpose or not self.past.session), "")
 
     def take(self, stage: str, messages: Messages) -> tuple[Call, ...]:
-        """What came of the question, then an answer that came too late, if one did; empty when it was not asked."""
+        """Return what came of a question, then an answer that came too late, if any; () if it was not asked."""
         with self._lock:
             asked = _digest(messages)
             outcome = self._pick(stage, asked, late=False)
@@ -78,7 +78,7 @@ class Replay(Engine):
 
 
 def replay_call(engine: Replay, stage: str, messages: Messages) -> Call:
-    """The recorded call, recorded as it was.
+    """Return the recorded call of a question, and record it again.
 
     Raises what the recorded run raised; where it has no such question, BudgetError, or StageError where its kernels
     are judged anew.

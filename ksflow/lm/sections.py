@@ -4,19 +4,30 @@ Lines end at `\\n` alone, so every other character of the payload (a kernel's co
 feeds, Unicode's own line separators, lines that look like headers or fences. Of the payload's end only one thing is
 not its own: the line break before the header or the marker that follows.
 
-A section of JSON is what it should be or is refused, by Python's parser. Beyond the standard: no key twice in an
-object, no NaN or Infinity, no lone surrogate, no NUL character.
+A section of JSON is what it should be or is refused. Beyond the standard: no key twice in an object, no NaN or
+Infinity, no NUL character.
 """
 
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 HEADER = re.compile(r"\[\[ ## (\w+) ## \]\]")
 COMPLETED = "[[ ## completed ## ]]"
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})[^`]*")
-_NEAR = 30  # characters shown on each side of a mistake
+
+
+def header(name: str) -> str:
+    """Return the line above a section."""
+    return f"[[ ## {name} ## ]]"
+
+
+def join(texts: Mapping[str, str]) -> str:
+    """Return an answer with these sections, as `split` reads it."""
+    return "\n".join([*(f"{header(name)}\n{text}" for name, text in texts.items()), COMPLETED])
 
 
 def split(answer: str, names: list[str], payload: str = "") -> dict[str, str]:
@@ -43,8 +54,7 @@ def split(answer: str, names: list[str], payload: str = "") -> dict[str, str]:
                 raise ValueError(f"the section {match[1]} appears twice")
             starts[match[1]] = index
     for name in names[names.index(payload) + 1 :]:
-        header = f"[[ ## {name} ## ]]"
-        below = [index for index in range(starts.get(payload, end), end) if lines[index].strip() == header]
+        below = [index for index in range(starts.get(payload, end), end) if lines[index].strip() == header(name)]
         starts |= {name: below[-1]} if below and name not in starts else {}
     if missing := [name for name in names if name not in starts]:
         raise ValueError(f"missing sections: {', '.join(missing)}; {names[-1]} comes last")
@@ -57,7 +67,7 @@ def split(answer: str, names: list[str], payload: str = "") -> dict[str, str]:
 
 
 def unfence(text: str) -> str:
-    """`text` without a fence around all of it. ValueError if a fence does not end the text."""
+    """Return `text` without a Markdown fence around all of it. Raises ValueError for one that is not closed there."""
     lines = text.strip("\n").split("\n")
     opening = _FENCE.fullmatch(lines[0])
     if not opening:
@@ -76,33 +86,19 @@ def _without_thoughts(answer: str, names: list[str]) -> str:
     opened = thoughts.lstrip().startswith("<think>")
     if opened and not closed:
         raise ValueError("the answer ends within its thoughts: <think> is not closed")
-    own = closed and (opened or all(f"[[ ## {name} ## ]]" in rest for name in names))
+    own = closed and (opened or all(header(name) in rest for name in names))
     return rest if own else answer
 
 
-def load_json(text: str) -> Any:
-    """The value of one JSON text. ValueError says what is wrong and where."""
-    try:
-        value = json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
-    except json.JSONDecodeError as error:
-        near = text[max(0, error.pos - _NEAR) : error.pos + _NEAR]
-        raise ValueError(f"{error.msg} at line {error.lineno} column {error.colno}, near {near!r}") from None
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    left = [value]
-    while left:
-        part = left.pop()
-        if isinstance(part, str):
-            check_text(part)
-        elif isinstance(part, dict):
-            left += [*part, *part.values()]
-        elif isinstance(part, list):
-            left += part
-    return value
+def check_json(text: str) -> None:
+    """Raise ValueError for valid JSON with a key twice in an object, NaN or Infinity, or an escaped NUL character."""
+    json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
+    if _NUL.search(text):
+        raise ValueError("it contains a NUL character")
 
 
 def check_text(text: str) -> None:
-    """ValueError for what no file and no message may hold."""
+    """Raise ValueError for characters that no file and no message may contain."""
     if "\0" in text:
         raise ValueError("it contains a NUL character")
     try:

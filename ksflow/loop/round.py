@@ -145,6 +145,8 @@ def judge(run: Run, trial: Trial, renewed: EarlierVerdict | None = None) -> Tria
         evaluation = evaluation or ask_judge(
             run, trial.kernel, known=None if anew else partial(run.lineage.said_of_code, trial)
         )
+        if run.judge_stopped and evaluation.verdict is Verdict.HARNESS:
+            return trial  # the next run judges it
         trial = replace(trial, evaluation=evaluation.with_evidence(renewed=renewed))
         run.lineage.evaluate(trial)
     run.tell(Judged(trial))

@@ -97,6 +97,8 @@ class Run:
         """Thread -> (step, trial): what is in flight."""
         self.unanswered = 0
         """Questions to a person that wait, or waited when Ctrl-C was pressed."""
+        self.judge_stopped = False
+        """Whether Ctrl-C has stopped the evaluator."""
         self.baseline_ids: frozenset[str] = frozenset()
         self.changed = threading.Condition(threading.RLock())
         """Guards what is in flight, and what is counted."""
@@ -272,5 +274,6 @@ class Run:
                 self.unanswered -= not self.interrupted
 
     def _announce(self, what: str) -> None:
+        self.judge_stopped = self.judge_stopped or self.stages.evaluate.stop()
         for listener in self._listeners:
             listener(Ending(what), self)

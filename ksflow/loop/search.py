@@ -15,6 +15,7 @@ from ksflow.loop.queue import ThreadJob, map_parallel
 from ksflow.loop.round import attempt, run_round
 from ksflow.loop.run import Run
 from ksflow.loop.schedule import RunOutcome
+from ksflow.loop.stops import INTERRUPTED, KEPT
 from ksflow.protocols import SIGN_OF_LIFE, override_call
 from ksflow.records import Seed
 
@@ -134,11 +135,17 @@ def _outcome(run: Run, reason: str, took: Mapping[str, float], busy: float) -> R
         reason=reason,
         judged=tally.judged,
         repeats=tally.repeats,
-        idle="" if tally.tried or not asked else reason if tally.trouble in reason else f"{reason}: {tally.trouble}",
+        idle="" if tally.tried or not asked else _idle(reason, tally.trouble),
         took=took,
         busy=busy,
         cost=run.transcript.total,
     )
+
+
+def _idle(reason: str, trouble: str) -> str:
+    if reason == INTERRUPTED:
+        return f"interrupted; {KEPT}"
+    return reason if trouble in reason else f"{reason}: {trouble}"
 
 
 class Rounds:

@@ -86,7 +86,7 @@ def start(run: Run, seeds: tuple[Seed, ...]) -> None:
     map_parallel(judge_all, [todo] * devices)  # what is left is timed beside the first one: each device takes the next
     _wait_for_others(run, judge_all)
     if not lineage.last_population.ranked and run.interrupted:
-        raise NothingTried("interrupted before a seed was accepted")
+        raise NothingTried("interrupted before a seed was accepted; the same command begins again")
     if not lineage.last_population.ranked:
         raise ConfigError(no_start(lineage.last_population))
     for trial in lineage.last_population.ranked:

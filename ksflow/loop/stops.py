@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from ksflow.loop.budget import Meter
 
+INTERRUPTED, KEPT = "interrupted", "every verdict is kept, and the same command goes on"
+
 
 @dataclass
 class Tally:
@@ -114,5 +116,5 @@ class RunLimits:
     @property
     def reason(self) -> str:
         """Why it ends."""
-        interrupted = "interrupted" if self.interrupted.is_set() else "nothing more may begin"
+        interrupted = INTERRUPTED if self.interrupted.is_set() else "nothing more may begin"
         return self.ended or self.stop_reason() or interrupted

@@ -36,18 +36,27 @@ def compare(problem: Problem, record: Evaluation, now: Evaluation, said: Mapping
         return Agreement(same, (verdicts,), why)
     if not (same and now.accepted):
         return Agreement(same, (verdicts,))
-    (times, reached), ratios = _times(problem, record, now), _ratios(said, now)
-    rows = (verdicts, times, *(cells for cells, _ in ratios))
+    (times, reached), ratios = _times(problem, record, now), _ratios(said, record, now)
+    rows = (verdicts, *times, *(cells for cells, _ in ratios))
     holds = [fine for _, fine in ratios] or [reached]
     if reached or all(holds):
         return Agreement(True, rows)
     if now.why_unranked or None in holds:
-        return Agreement(None, rows, now.why_unranked or "the machine is too busy to tell")
+        clocks = any("clock" in remark for *_, remark in rows)
+        why = "the record and this judgement are by different clocks" if clocks else "the machine is too busy to tell"
+        return Agreement(None, rows, now.why_unranked or why)
     return Agreement(False, rows)
 
 
-def _times(problem: Problem, record: Evaluation, now: Evaluation) -> tuple[Cells, bool | None]:
-    """Return whether the fastest likely time now reaches the slowest likely time then; None if the machine is busy."""
+def _times(problem: Problem, record: Evaluation, now: Evaluation) -> tuple[list[Cells], bool | None]:
+    """Return the rows of the times, and whether the fastest likely time now reaches the slowest likely time then; None
+    if the machine is busy, or if the clocks differ."""
+    scores = "score, µs", format_us(record.score_us or 0.0), format_us(now.score_us or 0.0)
+    then, today = _clocks(record), _clocks(now)
+    if differing := [case for case in then if today.get(case, then[case]) != then[case]]:
+        each = [", ".join(dict.fromkeys(clocks[case] for case in differing)) for clocks in (then, today)]
+        clocks = f"clock of {', '.join(differing)}", each[0], each[1], "differs"
+        return [clocks, (*scores, "by different clocks: not comparable")], None
     noise = max(_noise(record), _noise(now), ANOTHER_DAY)
     slowest_then = problem.aggregate(spread_us(timing)[1] for timing in record.timings) * noise
     fine = problem.aggregate(spread_us(timing)[0] for timing in now.timings) <= slowest_then
@@ -55,21 +64,23 @@ def _times(problem: Problem, record: Evaluation, now: Evaluation) -> tuple[Cells
     word = "within noise or better" if fine else "slower by more than noise"
     if busy:
         word += f", at a load of {now.evidence.load:.2g}"
-    return (
-        "score, µs",
-        format_us(record.score_us or 0.0),
-        format_us(now.score_us or 0.0),
-        word,
-    ), None if busy else fine
+    return [(*scores, word)], None if busy else fine
 
 
-def _ratios(said: Mapping[str, Speedup], now: Evaluation) -> list[tuple[Cells, bool | None]]:
+def _clocks(evaluation: Evaluation) -> dict[str, str]:
+    """Return case -> the name of the clock of its times, such as `wall` or `cpu`, where that is recorded."""
+    return {row.case: row.clock.partition(":")[0] for row in evaluation.evidence.timed if row.clock}
+
+
+def _ratios(said: Mapping[str, Speedup], record: Evaluation, now: Evaluation) -> list[tuple[Cells, bool | None]]:
     rows = []
     for name, old in said.items():
         if new := now.versus(name):
-            fine = new.high * ANOTHER_DAY >= old.low
-            cells = f"times as fast as {name}", str(old), str(new), new.why or _word(fine)
-            rows.append((cells, fine if new.ranked and old.ranked else None))
+            fine, before = new.high * ANOTHER_DAY >= old.low, record.versus(name)
+            other = not fine and before and before.clocks and new.clocks and before.clocks != new.clocks
+            word = "less, by another clock than on record" if other else _word(fine)
+            cells = f"times as fast as {name}", str(old), str(new), new.why or word
+            rows.append((cells, fine if new.ranked and old.ranked and not other else None))
     return rows
 
 

@@ -12,11 +12,15 @@ def explanation_lines(explanation: Explanation, known: bool = False) -> list[str
 
     known: leave out features of unknown presence.
     """
-    told = []
+    told, unseen = list[str](), dict[str, list[str]]()
     for feature in explanation.features:
-        if not (known and feature.state is Presence.UNKNOWN):
+        if feature.state is Presence.UNKNOWN and len(feature.evidence) < 2:  # no line and no figure, only a reason
+            unseen.setdefault("".join(feature.evidence) or "no reason is recorded", []).append(feature.name)
+        elif not (known and feature.state is Presence.UNKNOWN):
             cut = one_line("; ".join(feature.evidence), _MOST)
             told.append(f"{feature.name:{_NAME}} {feature.state.value:8} {cut}".rstrip())
+    if not known:
+        told += [f"unknown whether it has {', '.join(names)}: {one_line(why, _MOST)}" for why, names in unseen.items()]
     if explanation.by:
         told += ["", f"In the words of {explanation.by}: {' '.join(explanation.summary.split())}"]
     for statement in explanation.statements:

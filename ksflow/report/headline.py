@@ -13,7 +13,7 @@ from pathlib import PurePath
 from ksflow.kernels.hardware import roofline
 from ksflow.loop.schedule import RunOutcome
 from ksflow.records import SELF_TIMED, Evidence, Origin, Population, Seed, Speedup, Trial, base_of
-from ksflow.report.words import format_us
+from ksflow.report.words import format_us, not_ranked
 
 _SPELLED = {
     "torch": "PyTorch",
@@ -94,6 +94,12 @@ class Headline:
         unranked = trial.evaluation and trial.evaluation.why_unranked  # tables give that reason
         return f"not ranked ahead of {best.id}" if ratio and ratio.ratio > 1 and not unranked else ""
 
+    def why_unranked(self, trial: Trial) -> str:
+        """Return why a trial is not ranked; "" if it is, or if a confirmation has shown a tie with the winner."""
+        tied = any(trial.id == rival.id for rival in self.known.ties)
+        row = self.known.side_by_side(self.best.id, trial.id) if tied else None
+        return "" if row and row.ranked else not_ranked(trial.evaluation)
+
     @property
     def roofline(self) -> str:
         """Return `00019 is at 84 % of the roofline` for the winner; "" if its roofline is unknown."""
@@ -133,10 +139,16 @@ class Headline:
 
     @property
     def start(self) -> str:
-        """The winner's speed-up over the seed from which it was made; "" if that is the baseline, or unknown."""
+        """The winner's speed-up over the seed from which it was made, with its interval and whether the two were timed
+        side by side; "" if that seed is the baseline, or unknown."""
         start = _start(self.best, self.known)
         row = self.known.speedup(self.best, start) if start is not self.over else None
-        return f"x{row.ratio:.3g} over its start, {start.id} {start.name}".rstrip() if start and row else ""
+        if not start or not row:
+            return ""
+        paired = self.known.side_by_side(self.best.id, start.id)
+        doubts = ["not ranked"] * (not row.ranked) + ["not timed side by side"] * (not paired)
+        text = f"{row} over its start, {start.id} {start.name}".rstrip()
+        return f"{text} ({', '.join(doubts)})" if doubts else text
 
     @property
     def held_out(self) -> str:

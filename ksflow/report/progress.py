@@ -22,6 +22,7 @@ from ksflow.report.words import STYLE, say
 
 _LOG = structlog.get_logger("ksflow")
 _DEVICE = (Activity.EVALUATE, Activity.CONFIRM)  # steps that never wait for a person
+_OTHERS = tuple(step for step in Activity if step not in _DEVICE)
 _LEAST, _PIPED = 24, 100  # columns of the description: least in a window, and without a window
 _WIDE = 100  # window width in columns from which on a line shows the trial's base
 _LEFT = len("1 h 05 min left ")
@@ -160,16 +161,20 @@ def _time(seconds: float) -> str:
 
 
 def _ending(run: Run) -> str:
-    """Return what the first Ctrl-C does: finish current work, without waiting for people's answers."""
+    """Return what the first Ctrl-C does: finish current work, without waiting for people's answers or for a judge that
+    can be stopped."""
     asking = [step for step, _ in tuple(run.doing.values()) if step not in _DEVICE]
-    notices, doing = [], _doing(run)
+    notices, judging, doing = [], _doing(run, _DEVICE), _doing(run, _OTHERS)
     if run.unanswered:
         noun = "answer: the question stays" if run.unanswered == 1 else "answers: the questions stay"
         notices.append(f"no longer waiting for {run.unanswered} {noun} in the inbox, the next run asks again")
-        doing = _doing(run, _DEVICE if len(asking) <= run.unanswered else ())
-    if doing or not notices:
-        notices.append(f"finishing {doing or 'what is at hand'}; Ctrl-C again abandons it (nothing written is lost)")
-    return "; ".join(notices)
+        doing = doing if len(asking) > run.unanswered else ""
+    if judging and run.judge_stopped:
+        notices.append(f"stopped {judging}, which the next run judges")
+        judging = ""
+    if doing := ", ".join(filter(None, (judging, doing))) or ("" if notices else "what is at hand"):
+        notices.append(f"finishing {doing}; Ctrl-C again abandons it (nothing written is lost)")
+    return f"interrupted: {'; '.join(notices)}"
 
 
 def _doing(run: Run, only: Collection[str] = ()) -> str:

@@ -1,7 +1,6 @@
 """Tables of a run: the best kernels, costs, calibration."""
 
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -13,21 +12,22 @@ from rich.text import Text
 from ksflow.errors import pluralize
 from ksflow.lineage import Lineage
 from ksflow.loop.schedule import RunOutcome
+from ksflow.loop.stops import INTERRUPTED, KEPT
 from ksflow.notes import calibration
 from ksflow.records import Approval, Cost, Json, Origin, Population, Problem, Trial
 from ksflow.report import spending
 from ksflow.report.headline import Headline, baseline_name, of_outcome
 from ksflow.report.scores import figures
-from ksflow.report.words import describe_changes, fits_window, format_us, grid, not_ranked, say, truncate, why_unranked
+from ksflow.report.words import describe_changes, fits_window, format_us, grid, percent, say, truncate, why_unranked
 
 _CASES = 6
 _RIVALS = 3  # other kernels in the table of a run that has ended
 _NAME = 16  # least columns of a kernel's name
-_STEP, _SHARED = 40, 120  # columns of a change that led to the winner, and of the most frequent reason of failures
-_CONTRADICTIONS = 3  # contradicted comparisons that are shown
+_STEP, _SHARED = 40, 80  # columns of a change that led to the winner, and of the most frequent reason of failures
 _RATED_S = 10.0  # least seconds of a search whose rate is shown
-_STEPS = 4  # changes leading to the winner that are shown
+_STEPS = 3  # changes leading to the winner that are shown
 _ONE_MOMENT = "times as of the newest confirmation"
+_AHEAD = "kernels that read faster than {} follow it: none was ranked ahead of it"
 _EXHAUSTED = re.compile(r": (?P<what>nothing [^:]+): [^;]+; (?P<remedy>.+)")  # why a designer plans no more
 _CAPTION = "Gains are over the base. In range, predicted and measured: of the accepted alone; the last two are medians."
 
@@ -74,8 +74,8 @@ def show_outcome(console: Console, outcome: RunOutcome, problem: Problem, lineag
 
 
 def show_ending(console: Console, outcome: RunOutcome, lineage: Lineage, files: Sequence[str], typed: str = "") -> None:
-    """Print how a run ended, in at most six lines: the claim, what made the winner, what was spent, what limits the
-    claim, where the files are, the next command. At a terminal lines are cut at the window's width, the command aside.
+    """Print how a run ended, in at most six statements: the claim, what made the winner, what was spent, what limits
+    the claim, where the files are, the next command. At a terminal they are wrapped between words, the command aside.
 
     files: of the winner, with what was found of them. typed: the words of a command line that name the problem.
     """
@@ -86,6 +86,7 @@ def show_ending(console: Console, outcome: RunOutcome, lineage: Lineage, files: 
     busy = f"the device was busy {outcome.busy:.0%} of the search" if outcome.judged else ""
     exhausted = _EXHAUSTED.search(outcome.reason)
     stopped = f"stopped: {exhausted['what'] if exhausted else outcome.reason}"
+    stopped += f" ({KEPT})" if outcome.reason == INTERRUPTED else ""
     repeats = f"{pluralize(outcome.repeats, 'repeat')} answered from the record" if outcome.repeats else ""
     price = f"cost of the run so far: {total}" if (total := spending.price(lineage.total_cost())) else ""
     searched = (work, stopped, whole, outcome.cost.dollars(), price, repeats, busy)
@@ -95,15 +96,14 @@ def show_ending(console: Console, outcome: RunOutcome, lineage: Lineage, files: 
         "; ".join(filter(None, (exhausted and f"to go on: {exhausted['remedy']}", *_doubts(claimed, population)))),
         f"files: {'; '.join(files)}" if files else "",
     )
-    wide = console.width if console.is_terminal else sys.maxsize
-    say(console, truncate(str(claimed), wide), style="bold")
-    say(console, *(truncate(line, wide) for line in lines if line))
+    say(console, str(claimed), style="bold")
+    say(console, *filter(None, lines))
     run, unproven = f"{typed or f'problem={lineage.problem}'} run={lineage.run}", claimed.unproven
     if unproven:
         command = f"next: python -m ksflow verify {unproven.id} {run}  (judges {unproven.id} again)"
     else:
         command, others = f"next: python -m ksflow report {run}", "  (lineage and verify take the same words)"
-        command += others if len(command + others) <= wide else ""
+        command += others if not console.is_terminal or len(command + others) <= console.width else ""
     console.print(command, soft_wrap=True, no_wrap=True, markup=False)
 
 
@@ -134,9 +134,11 @@ def _doubts(claimed: Headline, population: Population) -> Iterator[str]:
     if held and held.wrong:
         yield claimed.held_out
     for trial in {trial.id: trial for trial in (claimed.best, *population.ranked[:_RIVALS])}.values():
-        if doubt := not_ranked(trial.evaluation):
+        if doubt := claimed.why_unranked(trial):
             yield f"{trial.id} is {doubt}"
-    yield from map(str, population.scale.contradictions[:_CONTRADICTIONS])
+    if contradicted := population.scale.contradictions:
+        rest = f" (and {len(contradicted) - 1} more like it)" if len(contradicted) > 1 else ""
+        yield f"{contradicted[0]}{rest}"
     if population.stale:
         yield f"stale and not ranked: {pluralize(len(population.stale), 'older result')}; `lineage` shows them"
     tries = [trial for trial in population.trials if trial.origin is not Origin.SEED and not trial.repeats]
@@ -161,7 +163,7 @@ def show_spending(console: Console, population: Population, total: Cost) -> None
             {
                 "kernel": row.trial.id,
                 "µs": format_us(population.time_us(row.trial) or 0.0),
-                "gain": "" if row.gain_percent is None else f"{row.gain_percent:+.0f} %",
+                "gain": "" if row.gain_percent is None else f"{percent(row.gain_percent)} %",
                 "experiments": str(row.trials),
                 "cost": spending.price(row.cost),
             }
@@ -182,7 +184,15 @@ def show_spending(console: Console, population: Population, total: Cost) -> None
 
 
 def show_calibration(console: Console, population: Population) -> None:
-    """Print a row for each designer: its predicted and measured gains. Prints nothing without predictions."""
+    """Print the result of `calibration_rows`. Prints nothing without predictions."""
+    if rows := calibration_rows(population):
+        first, title = ("designed by",), "predicted and measured gains"
+        least = ("ranges should", "in range", "accepted")
+        console.print(grid(console, rows, first, first, least, 8, title=title, caption=_CAPTION))
+
+
+def calibration_rows(population: Population) -> list[dict[str, str]]:
+    """Return a row for each designer, for the terminal and the page: its predicted and measured gains."""
     rows = []
     for row in calibration.calibrations(population):
         wide = "" if row.width_factor is None else f", x{row.width_factor:.2g} wide"
@@ -191,15 +201,12 @@ def show_calibration(console: Console, population: Population) -> None:
             "experiments": str(row.experiments),
             "accepted": _share(row.accepted, row.experiments),
             "in range": _share(row.held, row.accepted),
-            "predicted": "-" if row.range_percent is None else "{:+.1f} to {:+.1f} %".format(*row.range_percent),
-            "measured": "-" if row.measured_percent is None else f"{row.measured_percent:+.1f} %",
+            "predicted": "-" if row.range_percent is None else f"{' to '.join(map(percent, row.range_percent))} %",
+            "measured": "-" if row.measured_percent is None else f"{percent(row.measured_percent)} %",
             "ranges should": "too few" if row.shift_points is None else f"move {row.shift_points:+.1f}{wide}",
         }
         rows.append(cells)
-    if rows:
-        first, title = ("designed by",), "predicted and measured gains"
-        least = ("ranges should", "in range", "accepted")
-        console.print(grid(console, rows, first, first, least, 8, title=title, caption=_CAPTION))
+    return rows
 
 
 def _share(part: int, whole: int) -> str:
@@ -229,9 +236,10 @@ def _scores(
         rows = []
         for trial in trials:
             standing, timings = claimed.standing(trial), scale.times_us(trial.id)
+            doubt = "" if none_ranked else claimed.why_unranked(trial)
             name = " ".join(filter(None, (trial.id, trial.name, standing)))
             cells = {
-                "kernel": "\n".join([name, *_notes(trial, approved.get(trial.id), not none_ranked)]),
+                "kernel": "\n".join([name, *_notes(trial, approved.get(trial.id), doubt)]),
                 problem.score_name: format_us(score) if (score := scale.time_us(trial.id)) else trial.verdict,
                 over: claimed.ratio(trial).partition(until)[0] if over else "",
                 "cost": trial.cost.dollars(4),
@@ -244,17 +252,19 @@ def _scores(
     heads = {str(column.header) for column in table.columns}
     timed = {name for trial in trials for name in scale.times_us(trial.id)}
     hidden = [case.name for case in problem.benchmarks if case.name in timed - heads]
-    absent = (
+    best_us = scale.time_us(claimed.best.id) or 0.0
+    remarks = (
+        _ONE_MOMENT if claimed.row else "",
+        _AHEAD.format(claimed.best.id) if any((scale.time_us(t.id) or best_us) < best_us for t in trials) else "",
         "none of them is ranked" if none_ranked else "",
         f"not shown: {', '.join(hidden)}" if hidden else "",
         f"{pluralize(left_out, 'slower kernel')} not shown" if left_out else "",
     )
-    table.caption = "; ".join(filter(None, (_ONE_MOMENT if claimed.row else "", *absent))) or None
+    table.caption = "; ".join(filter(None, remarks)) or None
     return table
 
 
-def _notes(trial: Trial, approval: Approval | None, ranked: bool) -> list[str]:
-    evaluation, held = trial.evaluation, trial.held_out
+def _notes(trial: Trial, approval: Approval | None, doubt: str) -> list[str]:
+    held = trial.held_out
     wrong = str(held) if held and held.wrong else ""
-    unranked = "not ranked" if ranked and evaluation and evaluation.why_unranked else ""
-    return list(filter(None, (str(approval or ""), unranked, wrong)))
+    return list(filter(None, (str(approval or ""), "not ranked" if doubt else "", wrong)))

@@ -42,7 +42,7 @@ def show_tree(
         suffix += f" {trial.cost.dollars(4)}" if trial.cost.usd else ""
         if label.cell_len + len(suffix) <= room:
             label.append(suffix, "dim")
-        if reason := words.why_unranked(trial):
+        if reason := words.why_unranked(trial, claimed.why_unranked(trial) if claimed else None):
             label.append(f"\n      {words.truncate(reason, max(room - 6, _LEAST))}", "dim")
         nodes[trial.id] = nodes.get(base, root).add(label)
     console.print(root, soft_wrap=True)
@@ -101,7 +101,7 @@ def show_trial(
     }
     say(console, *(f"  {key}: {value}" for key, value in rows.items() if value))
     if trial.experiment:
-        low, high = map(_percent, trial.experiment.gain_percent)
+        low, high = map(words.percent, trial.experiment.gain_percent)
         console.print("\nwhat was tried", style="bold", markup=False)
         promised = f"a gain of {low} to {high} %, innovation {trial.experiment.innovation:.0f} of 100"
         say(console, f"  {trial.idea}\n  predicted: {promised}\n  to be judged by: {trial.experiment.rubric}")
@@ -153,9 +153,5 @@ def _came_out(trial: Trial, population: Population) -> Iterator[str]:
         yield f"{format_us(scaled)} µs as of the newest confirmation (the times below are of its own judgement)"
     if base and trial.score_us and base.score_us:
         gain = population.speedup(trial, base)
-        how = f"a gain of {_percent(gain.gain_percent)} %, {gain.describe(base.id)}, its base" if gain else ""
+        how = f"a gain of {words.percent(gain.gain_percent)} %, {gain.describe(base.id)}, its base" if gain else ""
         yield f"measured: {how or f'nothing connects it to its base {base.id}: the two have no ratio'}"
-
-
-def _percent(value: float) -> str:
-    return f"{value:+.3g}" if abs(value) < 100 else f"{value:+.0f}"

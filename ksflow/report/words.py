@@ -154,8 +154,10 @@ def grid(
     """Return a table of rows by column name, without empty columns.
 
     left: columns of words, not of figures. folded: columns whose cells may be wrapped, at least `least` wide.
-    dispensable: columns to drop in a narrow window, in this order. looks: title and caption.
+    dispensable: columns to drop in a narrow window, in this order; the caption names those dropped. looks: title,
+    caption, and `shown_by`, what shows the dropped columns.
     """
+    shown_by = looks.pop("shown_by", "a wider window")
 
     def filled() -> Table:
         table = Table(box=SIMPLE_HEAD, title_justify="left", caption_justify="left", **looks)
@@ -168,17 +170,27 @@ def grid(
         return table
 
     names = [name for name in dict.fromkeys(chain(*rows)) if any(row.get(name) for row in rows)]
-    table = filled()
+    table, dropped = filled(), list[str]()
     for name in dispensable:
         if name in names and not fits_window(console, table):
             names.remove(name)
+            dropped.append(name)
             table = filled()
+    if dropped:
+        missing = f"not in this window: {', '.join(dropped[::-1])} ({shown_by} shows them)"
+        table.caption = f"{table.caption} {missing}" if table.caption else missing
     return table
 
 
 def format_us(value: float) -> str:
     """Return a time in µs to four digits, without an exponent: `0.8512`, `661.9`, `12750`."""
     return f"{value:.4g}" if value < 1000 else f"{value:.0f}"
+
+
+def percent(value: float) -> str:
+    """Return a gain in percent to three digits, as the page has it: `+3.25`, `-12.5`, `+1250`, `0`."""
+    value = round(value, 2)  # as in the page's facts
+    return "0" if not value else f"{value:+.3g}" if abs(value) < 99.95 else f"{value:+.0f}"
 
 
 def day(moment: float) -> str:
@@ -217,11 +229,15 @@ def describe_changes(trial: Trial, by_id: Mapping[str, Trial], width: int) -> st
     return truncate(repeat + trial.idea, width)
 
 
-def why_unranked(trial: Trial) -> str:
-    """Return why it has no rank: the judge's reason, or why it has no kernel or no place; "" if it has one."""
+def why_unranked(trial: Trial, doubt: str | None = None) -> str:
+    """Return why it has no rank: the judge's reason, or why it has no kernel or no place; "" if it has one.
+
+    doubt: why its time is not ranked, if that is known better than from its own verdict.
+    """
     evaluation = trial.evaluation
     cached = f"judged on {evaluation.evidence.cached.date[:10]}" if evaluation and evaluation.evidence.cached else ""
-    return " | ".join(" ".join(part.split()) for part in (trial.reason, not_ranked(evaluation), cached) if part)
+    doubt = not_ranked(evaluation) if doubt is None else doubt
+    return " | ".join(" ".join(part.split()) for part in (trial.reason, doubt, cached) if part)
 
 
 def review(trial: Trial) -> list[str]:

@@ -15,7 +15,7 @@ from ksflow.lm.prompts.target import describe
 from ksflow.lm.prompts.tried import tried_experiments
 from ksflow.notes.calibration import advice
 from ksflow.protocols import NO_CONTEXT, Context
-from ksflow.records import Experiment, Note, Plan, Population, Problem, Selection, Target, portfolio
+from ksflow.records import Experiment, Kernel, Note, Plan, Population, Problem, Selection, Target, portfolio
 from ksflow.search.effects import effects_table
 
 _REFERENCE = 900  # tokens of what differs from it in the kernel to learn from
@@ -97,7 +97,7 @@ class Design(dspy.Signature):  # type: ignore[misc]
 
 @dataclass(eq=False)
 class LlmDesigner(ModelStage):
-    """Ten avenues, five experiments, three picked: the paper's numbers."""
+    """Asks a model for at least ten avenues and five experiments, and picks three, as the paper does."""
 
     label, signature = "designer=llm", Design
     avenues: int = 10
@@ -125,7 +125,7 @@ class LlmDesigner(ModelStage):
         return self.program.ask(inquiry, key=str(len(population.trials)))
 
     def _base(self, problem: Problem, selection: Selection, room: int) -> str:
-        """The base; of a long one the device functions that most of the time goes to, and what was last changed."""
+        """Return the base's text; of a long file the slowest device functions and what was last changed."""
         kernel = selection.base.kernel
         if kernel is None or len(kernel.files) > 1:
             return render.listing(kernel)
@@ -162,26 +162,29 @@ class LlmDesigner(ModelStage):
         ]
 
         def accept(answer: dict[str, Any]) -> Plan:
-            experiments: tuple[Experiment, ...] = answer["experiments"]
             for name, least in (("avenues", self.avenues), ("experiments", self.experiments)):
                 if len(answer[name]) < least:
                     raise ValueError(f"{name}: {least} were asked for, {len(answer[name])} given")
-            if len({experiment.description for experiment in experiments}) < len(experiments):
-                raise ValueError("experiments: two have the same description")
-            for index, experiment in enumerate(experiments):
-                if not experiment.description.strip() or not experiment.rubric.strip():
-                    raise ValueError(f"experiments.{index}: description and rubric must say something")
-                if len(experiment.description) + len(experiment.rubric) > _LONGEST:
-                    raise ValueError(
-                        f"experiments.{index}: description and rubric are longer than {_LONGEST} characters"
-                    )
-                if experiment.avenue > len(answer["avenues"]):
-                    raise ValueError(f"experiments.{index}.avenue: {experiment.avenue} is the number of no avenue")
-                if experiment.changes and selection.base.kernel is not None:
-                    try:
-                        assign(selection.base.kernel.main, experiment.changes)
-                    except ValueError as error:
-                        raise ValueError(f"experiments.{index}.changes: {error}") from error
+            experiments: tuple[Experiment, ...] = answer["experiments"]
+            _check(experiments, len(answer["avenues"]), base.kernel)
             return Plan(answer["avenues"], experiments, portfolio(experiments), self.program.answered_by)
 
         return Inquiry(self.program.brief(sections), accept)
+
+
+def _check(experiments: tuple[Experiment, ...], avenues: int, base: Kernel | None) -> None:
+    """Raise ValueError for experiments that a writer cannot carry out."""
+    if len({experiment.description for experiment in experiments}) < len(experiments):
+        raise ValueError("experiments: two have the same description")
+    for index, experiment in enumerate(experiments):
+        if not experiment.description.strip() or not experiment.rubric.strip():
+            raise ValueError(f"experiments.{index}: description and rubric must say something")
+        if len(experiment.description) + len(experiment.rubric) > _LONGEST:
+            raise ValueError(f"experiments.{index}: description and rubric are longer than {_LONGEST} characters")
+        if experiment.avenue > avenues:
+            raise ValueError(f"experiments.{index}.avenue: {experiment.avenue} is the number of no avenue")
+        if experiment.changes and base is not None:
+            try:
+                assign(base.main, experiment.changes)
+            except ValueError as error:
+                raise ValueError(f"experiments.{index}.changes: {error}") from error

@@ -10,7 +10,7 @@ _GOLDEN = 0.6180339887498949
 
 
 class MixDesigner(Composite):
-    """Who designs follows from the size of the population, so that a replay asks the same ones."""
+    """Asks one of several designers, by the size of the population, so that a replay asks the same ones."""
 
     def __init__(self, designers: Mapping[str, Designer], weights: Mapping[str, float] | None = None, seed: int = 0):
         """weights: the shares of the turns; a designer without one counts 1."""
@@ -31,7 +31,7 @@ class MixDesigner(Composite):
         notes: tuple[Note, ...],
         context: Context = NO_CONTEXT,
     ) -> Plan:
-        """The plan of the one whose turn it is; if it has none to give, of the next."""
+        """Return the plan of the designer whose turn it is, or of the next one if that fails."""
         first = self.turn(len(population.trials))
         failed: list[str] = []
         for name in [first, *(name for name, share in self.shares.items() if share and name != first)]:
@@ -42,7 +42,7 @@ class MixDesigner(Composite):
         raise StageError("designer=mix", "; ".join(failed))
 
     def turn(self, step: int) -> str:
-        """Multiples of the golden ratio: every share is met closely, whatever the steps are."""
+        """Return a step's designer. Multiples of the golden ratio meet every share closely, whatever the steps."""
         point = (step + self.seed) * _GOLDEN % 1 * sum(self.shares.values())
         for name, share in self.shares.items():
             point -= share

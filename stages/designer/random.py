@@ -10,7 +10,7 @@ STAGE = "designer=random"
 
 
 class RandomDesigner:
-    """Five untried configurations by chance; the first three are run."""
+    """Draws five untried configurations at random; the first three are run."""
 
     def __init__(self, experiments: int = 5, seed: int = 0) -> None:
         """experiments: how many a plan has."""

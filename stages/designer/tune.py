@@ -16,7 +16,7 @@ STAGE = "designer=tune"
 
 
 class Tpe:
-    """Five untried proposals of a multivariate TPE; three of them are run."""
+    """Takes five untried proposals of a multivariate TPE; three of them are run."""
 
     def __init__(self, experiments: int = 5, memory: int = 300, per_shape: bool = True, seed: int = 0) -> None:
         """experiments: how many a plan has.

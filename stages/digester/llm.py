@@ -13,18 +13,18 @@ from typing import Any
 import dspy
 
 from ksflow.errors import ConfigError, StageError
-from ksflow.kernels.hardware.target import label
 from ksflow.kernels.source.tokens import estimate
 from ksflow.lm import Model
 from ksflow.lm.program import Inquiry, ModelStage, Program
 from ksflow.lm.prompts import render
 from ksflow.lm.prompts.brief import STABLE, VOLATILE, Section
 from ksflow.lm.prompts.findings import findings as written
+from ksflow.lm.prompts.target import describe_briefly
 from ksflow.lm.prompts.tried import reports
 from ksflow.notes.document_claims import Grounds, validated_notes
 from ksflow.notes.documents import Progress, Unread
 from ksflow.notes.knowledge import is_relevant
-from ksflow.notes.relevance import ReadingBudget, ReadingPlan, ShownPassage, passages, plan_reading, question
+from ksflow.notes.relevance import ReadingBudget, ShownPassage, passages, plan_reading, question
 from ksflow.records import Document, Material, Note, Passage, Population, Problem, Target, Trial, digest
 
 _OUTCOMES = 60  # the latest trials that are shown
@@ -103,19 +103,15 @@ class Places(dspy.Signature):  # type: ignore[misc]
 
 @dataclass
 class _Work:
-    """One digestion: what it has learnt and used so far."""
+    """The state of one digestion: what it has learnt and used so far."""
 
     problem: Problem
     population: Population
-    notes: dict[str, Note]
-    """Everything that is kept, by title."""
-    mine: set[str]
-    """The titles of those that are about this problem and target."""
+    notes: dict[str, Note]  # all that are kept, by title
+    mine: set[str]  # the titles of those that are about this problem and target
     started: float = field(default_factory=time.monotonic)
-    tokens: int = 0
-    """Sent, about."""
-    failed: int = 0
-    """Pieces in a row that gave no answer."""
+    tokens: int = 0  # that were sent, about
+    failed: int = 0  # pieces in a row that gave no answer
 
 
 @dataclass(eq=False)
@@ -148,31 +144,27 @@ class LlmDigester(ModelStage):
             self.lm = replace(self.lm, deadline_s=min(self.lm.deadline_s or most, most))
         super().__post_init__()
         self.places = Program(self.label, Places, self.lm, self.attempts, None, self.seed)
-        self.room = ReadingBudget(self.tokens, 0, self.piece_kb * 1000)
         self.watch: Callable[[Progress | Unread], None] = lambda what: None
         self.done: Collection[str] = ()
 
     def __call__(self, problem: Problem, material: Material) -> tuple[Note, ...]:
         work, newest = self._work(problem, material), self._newest(material.population)
-        shown = passages(material.documents)
-        planned = self._planned(work, shown, newest)
+        bare = self.program.tokens(self._inputs(work, (), newest) | {"current": ""})
+        room = ReadingBudget(self.tokens, bare + self.findings, self.piece_kb * 1000)
+        asked = question(problem, self.target)
+        planned = plan_reading(passages(material.documents), asked, room, partial(self._choose, work))
         pieces = planned.pieces or (((),) if newest else ())
-        if planned.unread:
-            self._left(planned.unread, f"digester.tokens={self.room.tokens}")
+        self._left(planned.unread, f"digester.tokens={self.tokens}")
         for index, piece in enumerate(pieces):
             inputs = self._inputs(work, piece, newest if index == 0 else [])
-            failed = f"{work.failed} pieces in a row gave no notes" if work.failed >= _IN_A_ROW else ""
-            if why := self._limit(work, self._size(inputs)) or failed:
+            if why := self._limit(work, self.program.tokens(inputs)):
                 self._left([item for rest in pieces[index:] for item in rest], why)
                 break
             self.watch(self._piece(work, piece, inputs, (index + 1, len(pieces))))
         return tuple(work.notes.values())
 
     def question(self, problem: Problem, material: Material) -> Inquiry[dict[str, Note]] | None:
-        """What the model is asked about the newest outcomes, without documents; None where there are none.
-
-        Its `accept` gives the notes that the answer adds or replaces, by title.
-        """
+        """What the model is asked of the newest outcomes alone, None without any; `accept` returns notes by title."""
         work, newest = self._work(problem, material), self._newest(material.population)
         if not newest:
             return None
@@ -183,22 +175,15 @@ class LlmDigester(ModelStage):
         return _Work(problem, material.population, {note.title: note for note in material.notes}, mine)
 
     def _newest(self, population: Population) -> list[Trial]:
-        """The outcomes that are shown."""
         trials = [trial for trial in population.trials if trial.experiment and trial.id not in population.pruned]
         return trials[-_OUTCOMES:]
 
-    def _planned(self, work: _Work, shown: tuple[ShownPassage, ...], newest: list[Trial]) -> ReadingPlan:
-        if not shown:
-            return ReadingPlan(())
-        bare = self._size(self._inputs(work, (), newest) | {"current": ""})
-        room = replace(self.room, fixed=bare + self.findings)
-        return plan_reading(shown, question(work.problem, self.target), room, partial(self._choose, work))
-
     def _choose(self, work: _Work, outline: str, room: str) -> tuple[int, ...]:
-        """The places that the model names in an outline; none where no answer of it holds, which `watch` is told."""
+        """Return the numbers of the places that the model would read; without a valid answer none (`watch` is told)."""
         last = outline.count("\n") + 1
-        asked = {"task": render.summary(work.problem), "target": self._machine(), "outline": outline, "room": room}
-        size = self._size(asked, self.places)
+        known = {"task": render.summary(work.problem), "target": describe_briefly(self.target)}
+        asked = {**known, "outline": outline, "room": room}
+        size = self.places.tokens(asked)
 
         def accept(answer: dict[str, Any]) -> tuple[int, ...]:
             places: tuple[int, ...] = answer["places"]
@@ -219,14 +204,15 @@ class LlmDigester(ModelStage):
             self.watch(Unread(sources, why))
 
     def _limit(self, work: _Work, size: int) -> str:
-        """The limit that a prompt of so many tokens would go beyond."""
+        """Return the limit that a prompt of so many tokens would exceed, or ""."""
         if self.minutes is not None and time.monotonic() - work.started > 60 * self.minutes:
             return f"digester.minutes={self.minutes:g}"
-        spent = bool(work.tokens) and work.tokens + size > self.room.tokens
-        return f"digester.tokens={self.room.tokens}" if spent else ""
+        if work.tokens and work.tokens + size > self.tokens:
+            return f"digester.tokens={self.tokens}"
+        return f"{work.failed} pieces in a row gave no notes" if work.failed >= _IN_A_ROW else ""
 
     def _count(self, work: _Work, size: int, refused: str) -> None:
-        """Before a prompt is sent. StageError where it would be sent again and there is no room for that."""
+        """Count a prompt that is sent next. Raises StageError if it is sent again and exceeds a limit."""
         size += estimate(refused) if refused else 0
         if refused and (why := self._limit(work, size)):
             raise StageError("digester=llm", f"{why} leaves no room to ask again; raise it; refused: {refused[:_TELL]}")
@@ -235,11 +221,13 @@ class LlmDigester(ModelStage):
     def _piece(
         self, work: _Work, piece: tuple[ShownPassage, ...], inputs: dict[str, str], which: tuple[int, int]
     ) -> Progress:
-        """Read a piece; what came of it. StageError where it is the only one."""
-        key = self._key(inputs)
+        """Read a piece, and return what came of it. Raises StageError if the only piece has no answer."""
+        asked = self.program  # the key names what is read, for what, and by whom; what was known before is no part
+        parts = [asked.model.identity, asked.answered_by, asked.predict.signature.instructions]
+        key = digest(*parts, *(inputs[name] for name in ("task", "target", "documents", "outcomes")), digits=32)
         report = Progress(*which, tuple(item.source for item in piece), key)
         if key in self.done:
-            work.tokens += self._size(inputs)
+            work.tokens += self.program.tokens(inputs)
             return replace(report, skipped=True)
         try:
             notes = self._read(work, piece, inputs)
@@ -254,9 +242,9 @@ class LlmDigester(ModelStage):
         return replace(report, found=tuple(notes.values()))
 
     def _read(self, work: _Work, piece: tuple[ShownPassage, ...], inputs: dict[str, str]) -> dict[str, Note]:
-        """The notes of an answer that holds; of one that never does, those that hold. StageError where none do."""
+        """Return the notes of a valid answer, or the valid notes of the best one. Raises StageError without any."""
         accept, held = self._reader(work, piece)
-        size = self._size(inputs)
+        size = self.program.tokens(inputs)
         try:
             return self.program.ask(Inquiry(inputs, accept), before=lambda refused: self._count(work, size, refused))
         except StageError:
@@ -267,7 +255,7 @@ class LlmDigester(ModelStage):
     def _reader(
         self, work: _Work, piece: tuple[ShownPassage, ...]
     ) -> tuple[Callable[[dict[str, Any]], dict[str, Note]], list[dict[str, Note]]]:
-        """What reads an answer, and the notes that held in each of those that it has read."""
+        """Return a function that reads an answer, and a list to which it adds the valid notes of each answer."""
         current = {title: note for title, note in work.notes.items() if title in work.mine}
         parts: dict[str, list[Passage]] = {}
         for item in piece:
@@ -299,28 +287,9 @@ class LlmDigester(ModelStage):
         return self.program.brief(
             [
                 Section("task", STABLE, render.summary(work.problem)),
-                Section("target", STABLE, self._machine()),
+                Section("target", STABLE, describe_briefly(self.target)),
                 Section("current", STABLE, lambda room: written(current, room), self.findings, priority=1),
                 Section("documents", VOLATILE, "".join(item.block for item in piece).rstrip()),
                 Section("outcomes", VOLATILE, lambda room: outcomes(room) + remark, self.outcomes, priority=1),
             ]
         )
-
-    def _machine(self) -> str:
-        target = self.target
-        if target is None:
-            return "(not named)"
-        sizes = ", ".join(f"{name} {size} bytes" for name, size in target.sizes.items())
-        parts = [f"{label(target)}: {target.chip} ({target.kind}, {target.march})", " ".join(target.features), sizes]
-        return "\n".join(part for part in parts if part)
-
-    def _size(self, inputs: dict[str, str], program: Program | None = None) -> int:
-        """Tokens of the prompt, about."""
-        program = program or self.program
-        return sum(estimate(str(message["content"])) for message in program.messages(inputs))
-
-    def _key(self, inputs: dict[str, str]) -> str:
-        """Names what is read, for what, and by whom; what was known before is no part of it."""
-        parts = [self.program.model.identity, self.program.answered_by, self.program.predict.signature.instructions]
-        parts += [inputs[name] for name in ("task", "target", "documents", "outcomes")]
-        return digest(*parts, digits=32)

@@ -31,7 +31,7 @@ _REFUTED = 6  # one in so many of its notes may be a refuted one
 
 
 class RulesDigester:
-    """At most `most` notes of its own, the widest effects first."""
+    """Writes at most `most` notes, the widest effects first."""
 
     def __init__(self, most: int = 24) -> None:
         """most: how many notes it keeps at most."""
@@ -55,7 +55,7 @@ class RulesDigester:
 
 
 def _moves(family: Family) -> list[Note]:
-    """One note for each tunable that mattered, the widest effect first."""
+    """Return a note for each tunable with an effect, the widest effect first."""
     by_name: dict[str, list[Effect]] = defaultdict(list)
     for effect in effects(family):
         if abs(effect.gain) > _NOISE:
@@ -64,7 +64,7 @@ def _moves(family: Family) -> list[Note]:
 
 
 def _written(population: Population) -> list[Note]:
-    """Experiments that assign no tunables, judged against their base."""
+    """Return notes on experiments that assign no tunables, by their gain over the base."""
     gains = []
     for trial in population.trials:
         base = base_of(trial, population.by_id)
@@ -76,7 +76,7 @@ def _written(population: Population) -> list[Note]:
 
 
 def _refuted(old: Sequence[Note], now: Sequence[Note]) -> list[Note]:
-    """Its own notes that came back refuted, unless they are written anew now."""
+    """Return the digester's refuted notes that are not written again now."""
     titles = {note.title.removeprefix(OWN) for note in now}
     refuted = {note.title.removeprefix(OWN).removeprefix(ONCE): note for note in old if note.status is Status.REFUTED}
     own = {title: note for title, note in refuted.items() if note.title.startswith((OWN, ONCE)) and title not in titles}

@@ -53,7 +53,7 @@ class Explain(dspy.Signature):  # type: ignore[misc]
 
 @dataclass(eq=False)
 class LlmExplainer(ModelStage):
-    """Asks a model about one kernel, whose facts are given."""
+    """Has a model describe a kernel whose facts are given."""
 
     label, signature = "explainer=llm", Explain
     lines: int = 3000
@@ -96,7 +96,7 @@ class LlmExplainer(ModelStage):
 
 
 def _shown(kernel: Kernel, most: int) -> dict[str, list[str]]:
-    """File -> the lines of it that are shown."""
+    """Return file -> its first lines, as far as `most` lines of all files together go."""
     lines: dict[str, list[str]] = {}
     for name, text in kernel.files.items():
         lines[name] = text.split("\n")[: max(0, most)]
@@ -105,7 +105,7 @@ def _shown(kernel: Kernel, most: int) -> dict[str, list[str]]:
 
 
 def _numbered(kernel: Kernel, shown: Mapping[str, list[str]]) -> str:
-    """The source, each line with its number."""
+    """Return the shown lines of every file, each with its number."""
     rows = [f"Language: {kernel.language}"]
     for name, text in kernel.files.items():
         rows += [f"===== {name} =====", *(f"{n:5} | {line}" for n, line in enumerate(shown[name], 1))]
@@ -115,7 +115,7 @@ def _numbered(kernel: Kernel, shown: Mapping[str, list[str]]) -> str:
 
 
 def _wrong(statement: Statement, shown: Mapping[str, list[str]], names: set[str]) -> str:
-    """What is wrong with a statement; empty where nothing is."""
+    """Return what is wrong with a statement, or ""."""
     what = f"statement {shorten(statement.text, 60)!r}"
     if not 0 < len(statement.text.strip()) <= _TEXT:
         return f"{what} must have 1 to {_TEXT} characters, not {len(statement.text.strip())}"

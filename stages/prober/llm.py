@@ -33,7 +33,7 @@ _FORMS = ("copy", "sum", "loop", "chase", "places", "values")
 
 @dataclass(frozen=True)
 class Asked(Record):
-    """A question as a model puts it."""
+    """A question as a model writes it."""
 
     title: str
     question: str
@@ -113,7 +113,7 @@ class LlmProber(ModelStage):
 
 
 def _probe(asked: Asked, code: str, language: str, taken: set[str]) -> Probe:
-    """A question that can be run. ValueError says what is wrong with it."""
+    """Return a probe that can be run. Raises ValueError for an invalid question."""
     for name, longest in _LONGEST.items():
         text = code if name == "code" else getattr(asked, name)
         if not text.strip() or len(text) > longest:
@@ -159,7 +159,7 @@ def _described(target: Target) -> str:
 
 
 def _interface(language: str) -> str:
-    """Forms, their arguments, and the language's contract for one of them."""
+    """Return the forms with their arguments, and the language's contract for one of them."""
     rows = []
     for name in _FORMS:
         form = probes.forms()[name]

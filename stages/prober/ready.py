@@ -20,7 +20,7 @@ class Ready:
 
 
 def find_probe(claim: Note, bench: ProbeBench) -> Probe | None:
-    """The shipped probe that measures what a note claims: the one that the note names, else one with its words."""
+    """Return the shipped probe that measures what a note claims: the one that it names, else one with its words."""
     able = [probe for probe in probes.shipped_probes() if not probe.lacks(bench.target)]
     named = (probe for probe in able if claim.program in probe.kernel.files or claim.title == probe.title)
     worded = (probe for probe in able if figures.measures_claim(probe, f"{claim.title} {claim.text}"))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ksflow.kernels.source.families import FamilyMember, declared, families, space, values_in
-from ksflow.records import Kernel, Origin, Population, Problem, Selection, Trial, by_number
+from ksflow.records import Origin, Population, Problem, Selection, Trial, by_number
 
 _OPTIMISM = 1.2  # how many times as fast a value that was never tried may be
 _PATIENCE = 12  # experiments that halve the hope
@@ -30,9 +30,9 @@ class Fastest:
         listed = families(population).values()
         all_families = [_Family(members, met[frozenset(members[0].values)], population) for members in listed]
         hopes = sorted((family for family in all_families if family.ranked), key=lambda family: family.hoped_us)
-        left = (family for family in hopes if space(_kernel(family.ranked[0]), family.members).has_untried)
+        left = (family for family in hopes if space(family.ranked[0].kernel, family.members).has_untried)
         chosen = next(left, None)
-        base = chosen.ranked[0] if chosen else population.ranked[0]
+        base = chosen.ranked[0].trial if chosen else population.ranked[0]
         reference = _reference(base, population)
         rationale = "the fastest; nothing is left to tune"
         if chosen:
@@ -55,37 +55,32 @@ class _Family:
     population: Population
 
     @cached_property
-    def ranked(self) -> Sequence[Trial]:
-        ids = {member.trial.id for member in self.members}
-        return [trial for trial in self.population.ranked if trial.id in ids]
+    def ranked(self) -> Sequence[FamilyMember]:
+        by_id = {member.trial.id: member for member in self.members}
+        return [by_id[trial.id] for trial in self.population.ranked if trial.id in by_id]
 
     @property
     def best_us(self) -> float:
-        return self.population.time_us(self.ranked[0]) or 0.0
+        return self.ranked[0].us or 0.0
 
     @cached_property
     def untried(self) -> int:
-        """How many declared values no accepted kernel of the family has, or of those that it may have learnt from."""
-        options = {(t.name, option) for t in declared(_kernel(self.ranked[0]).main) for option in t.options}
+        """The number of declared values that no accepted kernel of the family, or that it may have learnt from, has."""
+        options = {(t.name, option) for t in declared(self.ranked[0].kernel.main) for option in t.options}
         if self.members[0].trial.origin is not Origin.SEED:
             return len(options - self.met)
-        return len(options.difference(*(values_in(trial.kernel).items() for trial in self.ranked)))
+        return len(options.difference(*(member.values.items() for member in self.ranked)))
 
     @property
     def hoped_us(self) -> float:
         """The time the family might reach; less hope with every experiment since it last improved."""
-        best = by_number(self.ranked[0].id)
+        best = by_number(self.ranked[0].trial.id)
         stalled = sum(by_number(member.trial.id) > best for member in self.members)
         return self.best_us / float(_OPTIMISM ** (self.untried / (1 + stalled / _PATIENCE)))
 
 
-def _kernel(trial: Trial) -> Kernel:
-    assert trial.kernel is not None, "it was judged"
-    return trial.kernel
-
-
 def _reference(base: Trial, population: Population) -> Trial:
-    """The best accepted kernel that differs from the base in two values or more, of its family before others."""
+    """Return the best kernel with two or more other values of the base's tunables, else one with other tunables."""
     mine = values_in(base.kernel)
     family = [trial for trial in population.ranked if values_in(trial.kernel).keys() == mine.keys()]
     unlike = [trial for trial in family if len(mine.items() - values_in(trial.kernel).items()) > 1]

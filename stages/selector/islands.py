@@ -47,7 +47,7 @@ class Islands:
         return population.choose(base.id, reference.id, rationale)
 
     def _homes(self, trials: list[Trial], population: Population) -> dict[str, int | None]:
-        """Trial -> the island that it lives on; None for one that lives on all of them."""
+        """Return trial -> its island; None for a trial that lives on all islands."""
         homes: dict[str, int | None] = {}
         for trial in trials:
             line, node = [trial.id], trial
@@ -65,7 +65,7 @@ class Islands:
     def _migrant(
         self, entrants: list[Trial], homes: dict[str, int | None], neighbour: int, population: Population
     ) -> Trial | None:
-        """The best of a neighbour as it was when the last migration was due; None where it had none of its own."""
+        """Return a neighbour's best trial as of the last migration; None if it had none of its own."""
         due = len(population.trials) // self.every * self.every
         there = {trial.id for trial in population.trials[:due]}
         return next((trial for trial in entrants if trial.id in there and homes[trial.id] == neighbour), None)

@@ -46,7 +46,7 @@ class MapElites:
         return population.choose(base.id, reference.id, rationale)
 
     def _cell(self, trial: Trial) -> tuple[str, ...]:
-        """What a kernel is, an entry for each axis."""
+        """Return a kernel's cell, an entry for each axis."""
         assert trial.kernel is not None
         digest = trial.kernel.digest
         if digest not in self._cells:

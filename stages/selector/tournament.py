@@ -32,10 +32,10 @@ class Tournament:
 
 
 def entrants(population: Population) -> list[Trial]:
-    """The accepted kernels that can be drawn: those with tunables, where there are any."""
+    """Return the accepted kernels to draw from: those with tunables, or all if none has any."""
     return [trial for trial in population.ranked if values_in(trial.kernel)] or list(population.ranked)
 
 
 def winner(rng: Random, entrants: list[Trial], size: int) -> Trial:
-    """The fastest of `size` that are drawn: `entrants` are in order of rank, so the lowest index wins."""
+    """Return the fastest of `size` entrants drawn at random. `entrants` are in order of rank: the lowest index wins."""
     return entrants[min(rng.randrange(len(entrants)) for _ in range(size))]

@@ -10,12 +10,11 @@ from pathlib import Path
 from ksflow.errors import need_package
 from ksflow.protocols import TrackedRun, TrackedTrial, Tracker
 
-_LONGEST = 500
-"""Characters of a parameter that every version of MLflow takes."""
+_LONGEST = 500  # characters of a parameter that every version of MLflow takes
 
 
 class Mlflow(Tracker):
-    """Tells MLflow.
+    """Sends a run to MLflow.
 
     uri: where; a database or a server, `http://...`; without it what `MLFLOW_TRACKING_URI` says, else
     `runs/mlflow/mlflow.db`. experiment: its name; without it the problem's.
@@ -28,7 +27,7 @@ class Mlflow(Tracker):
         self._experiment = experiment
 
     def start(self, run: TrackedRun) -> set[int]:
-        """Open the run, or the one of that identity; the trials that it has. Raises whatever MLflow does."""
+        """Open the run, or the one of that identity, and return the trials that it has. Raises errors of MLflow."""
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         from mlflow.entities import Param
         from mlflow.tracking import MlflowClient
@@ -57,7 +56,7 @@ class Mlflow(Tracker):
         return {metric.step for metric in self._client.get_metric_history(self._id, "accepted")}
 
     def log(self, trial: TrackedTrial) -> None:
-        """One trial: its metrics at its number."""
+        """Send a trial's metrics at its number."""
         from mlflow.entities import Metric
 
         now = round(time.time() * 1000)
@@ -65,7 +64,7 @@ class Mlflow(Tracker):
         self._client.log_batch(self._id, metrics=metrics)
 
     def finish(self, summary: Mapping[str, str], files: Sequence[Path]) -> None:
-        """The summary as tags, the files as artefacts."""
+        """Send the summary as tags and the files as artefacts, and end the run."""
         for name, value in summary.items():
             self._client.set_tag(self._id, f"ksflow.{name}", value)
         for file in files:

@@ -7,8 +7,7 @@ from ksflow.errors import need_package
 from ksflow.protocols import TrackedRun, TrackedTrial, Tracker
 
 _TEXTS = (".md", ".csv", ".json", ".cpp", ".cu", ".hip", ".py")
-_LONGEST = 100_000
-"""Characters of a text."""
+_LONGEST = 100_000  # characters of a text
 
 
 class TensorBoard(Tracker):
@@ -19,7 +18,7 @@ class TensorBoard(Tracker):
         self._folder = Path(folder)
 
     def start(self, run: TrackedRun) -> set[int]:
-        """Open the folder of the run; the trials that are in it. Raises OSError where it cannot be written."""
+        """Open the folder of the run, and return the trials in it. Raises OSError if it cannot be written."""
         from torch.utils.tensorboard import SummaryWriter
 
         mark = f"{run.identity}.ksflow"
@@ -35,14 +34,14 @@ class TensorBoard(Tracker):
         return steps
 
     def log(self, trial: TrackedTrial) -> None:
-        """One trial: a scalar for each metric at its number, and its verdict as text."""
+        """Write a trial at its number: a scalar for each metric, and the verdict as text."""
         for name, value in trial.metrics.items():
             self._writer.add_scalar(name, value, trial.step)
         self._writer.add_text("verdict", trial.verdict, trial.step)
         self._writer.flush()
 
     def finish(self, summary: Mapping[str, str], files: Sequence[Path]) -> None:
-        """The summary and the files as texts."""
+        """Write the summary and the files as texts, and close the event file."""
         rows = "\n".join(f"| {key} | {value} |" for key, value in summary.items())
         self._writer.add_text("summary", f"| figure | value |\n|---|---|\n{rows}")
         for file in files:
@@ -52,12 +51,12 @@ class TensorBoard(Tracker):
 
 
 def _free(run_folder: Path, identity: str) -> Path:
-    """The folder, or one beside it where it is another run's: of a lineage that is gone, say."""
+    """Return the folder, or one beside it if another run has it, of a lineage that is gone."""
     return run_folder.with_name(f"{run_folder.name}-{identity[:6]}") if any(run_folder.glob("*.ksflow")) else run_folder
 
 
 def _steps(run_folder: Path) -> set[int]:
-    """The trials that a folder's event files have."""
+    """Return the trials in a folder's event files."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     if not run_folder.is_dir():

@@ -10,7 +10,7 @@ from ksflow.protocols import TrackedRun, TrackedTrial, Tracker
 
 
 class Wandb(Tracker):
-    """Tells Weights & Biases.
+    """Sends a run to Weights & Biases.
 
     project: its name; without it the problem's. mode: `offline` writes below `folder`, which `wandb sync` sends;
     `online` sends as it goes, with the key that `wandb login` or `WANDB_API_KEY` gave. folder: of its files.
@@ -21,7 +21,7 @@ class Wandb(Tracker):
         self._project, self._mode, self._folder = project, mode, Path(folder)
 
     def start(self, run: TrackedRun) -> set[int]:
-        """Open the run, or go on with the one of that identity; the trials that it has. Raises whatever wandb does."""
+        """Open the run, or the one of that identity, and return the trials that it has. Raises errors of wandb."""
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
 
@@ -49,14 +49,14 @@ class Wandb(Tracker):
         return set(steps)
 
     def log(self, trial: TrackedTrial) -> None:
-        """One trial: its metrics and its verdict at its number."""
+        """Send a trial's metrics and verdict at its number."""
         self._run.log({"trial": trial.step, "verdict": trial.verdict, **trial.metrics}, step=self._count)
         self._count += 1
         with self._file.open("a", encoding="utf-8") as file:
             file.write(f"{trial.step}\n")
 
     def finish(self, summary: Mapping[str, str], files: Sequence[Path]) -> None:
-        """The summary, and copies of the files."""
+        """Send the summary and copies of the files, and end the run."""
         for name, value in summary.items():
             self._run.summary[name] = value
         for file in files:

@@ -62,7 +62,7 @@ class Verify(dspy.Signature):  # type: ignore[misc]
 
 @dataclass(eq=False)
 class LlmVerifier(ModelStage, Verifier):
-    """Asks a model, best another one than the writer's."""
+    """Has a model review a kernel; best another model than the writer's."""
 
     label, signature = "verifier=llm", Verify
     attempts: int = 2
@@ -73,16 +73,9 @@ class LlmVerifier(ModelStage, Verifier):
     code: int = 20_000
     """Tokens of the kernel."""
 
-    def __call__(
-        self,
-        problem: Problem,
-        selection: Selection,
-        experiment: Experiment,
-        notes: tuple[Note, ...],
-        kernel: Kernel,
-        failed: Trial | None = None,
-    ) -> Review:
-        return self.program.ask(self.question(problem, selection, experiment, notes, kernel, failed))
+    def __call__(self, *asked: Any, **more: Any) -> Review:
+        """Return the review that the answer to `question` makes, which has the same parameters."""
+        return self.program.ask(self.question(*asked, **more))
 
     def question(
         self,

@@ -47,7 +47,7 @@ class TaskAdapter(KernelAdapter):
     def format(
         self, signature: type[dspy.Signature], demos: list[dict[str, Any]], inputs: dict[str, Any]
     ) -> list[dict[str, Any]]:
-        """Instructions, then what is given: a line for what is in a file, a section for what is told here."""
+        """Return the instructions, then a line for each input of one line, and a section for each longer one."""
         fields = signature.input_fields
         texts = {name: str(inputs[name]) for name in fields if inputs.get(name)}
         lines = [f"- {text}: {doc(fields[name])}" for name, text in texts.items() if "\n" not in text]
@@ -58,7 +58,7 @@ class TaskAdapter(KernelAdapter):
 
 @dataclass(eq=False)
 class AgentWriter(ModelWriter):
-    """Its model is an agent (`agent=claude`); of what the agent leaves, the kernel's files are the answer.
+    """A writer whose model is an agent (`agent=claude`). The files that the agent leaves are the kernel.
 
     TASK.md has the experiment and names the files that have the rest: `given/` what other writers' prompts hold, with
     all notes; `base/` and `reference/` the two kernels.
@@ -94,24 +94,17 @@ class AgentWriter(ModelWriter):
         with override_call(workspace=Workspace(files, start, context.check)):
             return self.program.ask(_in_short(whole), key=key)
 
-    def question(
-        self,
-        problem: Problem,
-        selection: Selection,
-        experiment: Experiment,
-        notes: tuple[Note, ...],
-        failed: Trial | None = None,
-    ) -> Inquiry[Kernel]:
-        """What TASK.md says, and how what is left becomes a kernel."""
-        return _in_short(super().question(problem, selection, experiment, notes, failed))
+    def question(self, *asked: Any, **more: Any) -> Inquiry[Kernel]:
+        """Return what TASK.md says, and how the files that are left become a kernel."""
+        return _in_short(super().question(*asked, **more))
 
     def main(self, answer: dict[str, Any], start: Kernel) -> str:
-        """The files as the agent left them, ended by a line break as files are."""
+        """Return the files that the agent left, as one text."""
         return end_with_newline(str(answer["code"]))
 
 
 def _in_short(whole: Inquiry[Kernel]) -> Inquiry[Kernel]:
-    """The same question with names of files in place of what is long."""
+    """Return the question with names of files in place of long texts."""
     entries = {}
     for name, text in whole.inputs.items():
         size, most = count(text), _EXPERIMENT if name == "experiment" else _IN_PLACE
@@ -122,5 +115,5 @@ def _in_short(whole: Inquiry[Kernel]) -> Inquiry[Kernel]:
 
 
 def _file(name: str) -> str:
-    """Where an agent finds what other writers have in a section of their prompt."""
+    """Return the file with what other writers have in a section of their prompt."""
     return f"given/{name}{'.diff' if name == 'reference_code' else '.md'}"

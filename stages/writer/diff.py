@@ -8,15 +8,15 @@ import dspy
 
 from ksflow.errors import one_of
 from ksflow.kernels.source.answer import as_files, as_text, end_with_newline, split_files
-from ksflow.kernels.source.patch import apply, has_edits
+from ksflow.kernels.source.edits import has_edits
+from ksflow.kernels.source.patch import apply
 from ksflow.lm.program import MoreWanted
 from ksflow.lm.prompts import excerpt
 from ksflow.lm.prompts.brief import VOLATILE, Section, count
 from ksflow.records import Kernel
 from ksflow.stages.writer.model_writer import CRAFT, REPORT, ModelWriter, WriterSignature
 
-CODE = 9_000
-"""Tokens of the file to edit that a prompt has room for, unless a stage says otherwise."""
+CODE = 9_000  # tokens of the file to edit that a prompt has room for, unless a stage says otherwise
 _WHOLE = 0.5  # of the file's length: what has no edit and is not shorter may be the whole new file
 _SHOW = re.compile(r"\s*SHOW((?:[ ,]+\d+ ?- ?\d+)+)\s*")
 _RULES = """
@@ -73,7 +73,7 @@ class EditSignature(WriterSignature):
 
 @dataclass(eq=False)
 class Diff(ModelWriter):
-    """Edits of the base's files, or of the failed attempt's."""
+    """A writer whose model edits the base's files, or the failed attempt's."""
 
     label, signature = "writer=diff", EditSignature
     style: str = "blocks"
@@ -88,7 +88,7 @@ class Diff(ModelWriter):
         self.room = self.code - self.spare
 
     def main(self, answer: dict[str, Any], start: Kernel) -> str:
-        """The edited file; the answer itself where it has no edit and is long enough to be the whole new file."""
+        """Return the edited file, or an answer without edits that is long enough to be the whole new file."""
         edits, below = split_files(answer["edits"])
         if asked := _SHOW.fullmatch(edits):
             raise MoreWanted(excerpt.requested_lines(start.main, asked[1], 2 * self.room))
@@ -105,11 +105,11 @@ class Diff(ModelWriter):
         return f"{end_with_newline(edited)}{as_files(below)}" if below else edited
 
     def show_kernel(self, kernel: Kernel | None, about: str, room: int) -> str:
-        """The main file; of a long one what bears on `about`."""
+        """Return the main file; of a long one what bears on `about`."""
         return excerpt.shorten_file(kernel.main, room, about) if kernel else ""
 
     def more_sections(self, start: Kernel, work: str, repairs: bool) -> list[Section]:
-        """What else of a long file bears on the work, how to write the edits, and what they apply to."""
+        """Return what else of a long file bears on the work, how to write edits, and what they apply to."""
         also = "\n\nEdits may quote lines of other_files, too." if len(start.files) > 1 else ""
         left_out = _LEFT_OUT if count(start.main) > self.room else ""
         code = (lambda room: excerpt.omitted_parts(start.main, room, work)) if left_out and not repairs else ""

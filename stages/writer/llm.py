@@ -54,7 +54,7 @@ class LlmWriter(Rewrite):
         return self.edits if self._in_order(selection, failed)[0] is self.edits else self
 
     def _in_order(self, selection: Selection, failed: Trial | None) -> list[WriteFunction]:
-        """Who writes the next version of a file, and who does if that one cannot."""
+        """Return who writes the next version of a file, and who does if that one cannot."""
         start = (failed.kernel if failed else None) or selection.base.kernel
         text = start.main if start else ""
         whole, fits = super().__call__, self.fits(text)

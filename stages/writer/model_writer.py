@@ -1,6 +1,7 @@
 """What the model writers share: what they tell the model, and what becomes of its answer."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import dspy
@@ -46,8 +47,7 @@ _REFERENCE = 1_900  # tokens of the kernel to learn from, where it is told as wh
 _REPORT = 20_000  # characters
 _MORE_FINDINGS = 1_000  # tokens
 _MOST_KB = 200  # of the new files
-ONE_FILE = ("gpumode", "popcorn")
-"""Formats whose service takes one file."""
+ONE_FILE = ("gpumode", "popcorn")  # formats whose service takes one file
 REPORT = (
     "three to ten sentences for the next engineer: the techniques used, with the sizes chosen, how each point of the "
     "rubric is met, where you deviate from the experiment and why, and what is uncertain"
@@ -83,7 +83,7 @@ class WriterSignature(dspy.Signature):  # type: ignore[misc]
 
 @dataclass(eq=False)
 class ModelWriter(ModelStage, Writer):
-    """A writer that asks a model. Its `main` makes the new main file of an answer, and others as `MORE_FILES` says."""
+    """A writer that asks a model. A subclass defines `main`, which makes the new main file of an answer."""
 
     findings: int = FINDINGS
     """Tokens of notes."""
@@ -92,16 +92,9 @@ class ModelWriter(ModelStage, Writer):
     room: int = field(default=1_000_000, init=False)
     """Tokens of the file to change: it is shown whole, unless a writer says otherwise."""
 
-    def __call__(
-        self,
-        problem: Problem,
-        selection: Selection,
-        experiment: Experiment,
-        notes: tuple[Note, ...],
-        failed: Trial | None = None,
-    ) -> Kernel:
-        asked = self.question(problem, selection, experiment, notes, failed)
-        return self.program.ask(asked, key=selection.rationale)
+    def __call__(self, problem: Problem, selection: Selection, *asked: Any, **more: Any) -> Kernel:
+        """Return the kernel that the answer to `question` makes, which has the same parameters."""
+        return self.program.ask(self.question(problem, selection, *asked, **more), key=selection.rationale)
 
     def question(
         self,
@@ -131,9 +124,9 @@ class ModelWriter(ModelStage, Writer):
         hint = "" if problem.origin.get("format") in ONE_FILE else MORE_FILES
         trouble = failure(failed, problem)
         about = render.work_text(problem)
-        tried = f"{experiment.description}\n{experiment.rubric}\n{trouble}"
         topics = render.topics(problem, selection)
-        work = f"{experiment.description}\n{experiment.rubric}\n{trouble if failed else ''}"
+        work = f"{experiment.description}\n{experiment.rubric}\n{trouble}"
+        more = partial(more_findings, notes, (self.findings, about), about=work)
         sections = [
             Section("target", STABLE, describe(self.target, problem)),
             Section("task", STABLE, render.task(problem)),
@@ -147,13 +140,7 @@ class ModelWriter(ModelStage, Writer):
             Section("reference_analysis", SLOW, render.reference(problem, selection), priority=2),
             Section("standing", SLOW, render.standings(selection.rivals)),
             Section("experiment", VOLATILE, render.commission(selection, experiment)),
-            Section(
-                "more_findings",
-                VOLATILE,
-                lambda room: more_findings(notes, (self.findings, about), room, tried),
-                _MORE_FINDINGS,
-                priority=3,
-            ),
+            Section("more_findings", VOLATILE, more, _MORE_FINDINGS, priority=3),
             Section("failed", VOLATILE, trouble),
             Section("failed_code", VOLATILE, lambda room: self.show_kernel(attempt, work, room), self.room),
             *self.more_sections(start, work, attempt is not None),
@@ -161,21 +148,21 @@ class ModelWriter(ModelStage, Writer):
         return Inquiry(self.program.brief(sections), accept, self.answer_tokens(start.main))
 
     def _base(self, base: Kernel, attempt: Kernel | None, topics: str, room: int) -> str:
-        """The base's main file; where a long attempt at it is shown, how it differs from that."""
+        """Return the base's main file, or its difference from a long attempt that is shown as well."""
         if attempt is None or count(base.main) < _LONG:
             return self.show_kernel(base, topics, room)
         return excerpt.first_lines(difference(base, attempt, "the failed attempt"), room)
 
     def show_kernel(self, kernel: Kernel | None, about: str, room: int) -> str:
-        """The main file as the model sees it; of one that is edited what bears on `about`, in so many tokens."""
+        """Return the main file as the model sees it: of a file to edit, what bears on `about` in so many tokens."""
         return kernel.main if kernel else ""
 
     def answer_tokens(self, text: str) -> int:
-        """What an answer takes that is about a file; 0 where that is never much."""
+        """Return the tokens of an answer about a file; 0 if that is never much."""
         return 0
 
     def main(self, answer: dict[str, Any], start: Kernel) -> str:
-        """The new main file, and other new ones below it, of the kernel `start`. ValueError says what is wrong."""
+        """Return the new main file of the kernel `start`, and other new files below it. Raises ValueError."""
         raise NotImplementedError
 
     def more_sections(self, start: Kernel, work: str, repairs: bool) -> list[Section]:

@@ -11,10 +11,8 @@ from ksflow.lm.prompts.brief import count
 from ksflow.records import Kernel
 from ksflow.stages.writer.model_writer import CRAFT, REPORT, ModelWriter, WriterSignature
 
-_GROWTH = 1.25
-"""A new file is that much longer than the old one, at most."""
-_BESIDE = 6_000
-"""Tokens of report and thought."""
+_GROWTH = 1.25  # a new file is at most that much longer than the old one
+_BESIDE = 6_000  # tokens of report and thought
 
 
 class Write(WriterSignature):
@@ -32,19 +30,19 @@ class Write(WriterSignature):
 
 
 class Rewrite(ModelWriter):
-    """The answer replaces the base's main file, and such others as it names."""
+    """A writer whose model writes the main file anew, and other files that it names."""
 
     label, signature = "writer=rewrite", Write
 
     def answer_tokens(self, text: str) -> int:
-        """What an answer takes that is the next version of a file, with its report and some thought."""
+        """Return the tokens of an answer with the next version of a file, its report and some thought."""
         return round(_GROWTH * count(text)) + _BESIDE
 
     def fits(self, text: str) -> bool:
-        """Whether the model's answer can hold that."""
+        """Return whether an answer of the model has room for the next version of a file."""
         needed = self.answer_tokens(text)
         return needed <= (answer_limit(self.program.model, needed) or LONGEST_ANSWER)
 
     def main(self, answer: dict[str, Any], start: Kernel) -> str:
-        """The answer's code, ended by a line break as files are."""
+        """Return the answer's code with a line break at its end."""
         return as_files(str(answer["code"]))

@@ -13,7 +13,7 @@ STAGE = "writer=tune"
 
 
 class Tune(Writer):
-    """The base with the experiment's `changes` assigned in its main file, for all cases or by its dispatch lines."""
+    """Assigns the experiment's `changes` in the base's main file, for all cases or by its dispatch lines."""
 
     repairs = False
     """There is no rule for what failed."""
@@ -53,7 +53,7 @@ class Tune(Writer):
 
 
 def _idle(text: str, changes: Mapping[str, str]) -> list[str]:
-    """The changed tunables that do not count with the others' values, for no case."""
+    """Return the changed tunables that no case reads, given the values of the others."""
     if dispatches(text) or any(name.startswith(DISPATCH) for name in changes):
         return []
     counts = effective_values(tunables(text), {**values(text), **changes})

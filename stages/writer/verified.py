@@ -20,7 +20,7 @@ from ksflow.records import Draft, Experiment, Kernel, Note, Origin, Problem, Rev
 
 
 class Verified(Composite, Writer):
-    """A kernel is judged as it was written where the verifier has no word, or the writer no other kernel."""
+    """Has a verifier read each new kernel. The kernel stays as it is if verifier or writer fails."""
 
     def __init__(self, llm: WriteFunction, verifier: VerifyFunction) -> None:
         """`llm` is any writer that can be given a kernel to mend; one that repairs nothing is not verified."""

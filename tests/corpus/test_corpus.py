@@ -92,7 +92,7 @@ class Court:
     @property
     def pid(self) -> int:
         """The judge's process."""
-        return self.evaluator._judge.pid
+        return self.evaluator._slots[0].judge.pid
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from ksflow.formats.kernelbench import runtime as judged
 from ksflow.formats.runtime import ImportedReference, SourceFiles
 from ksflow.kernels.hardware import cost_model, roofline
 from ksflow.kernels.hardware.target import from_data_sheet
-from ksflow.kernels.problem.loader import kernel_file
+from ksflow.kernels.problem.kernel_file import kernel_file
 from ksflow.records import Kernel, Timing, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 

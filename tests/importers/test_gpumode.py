@@ -555,7 +555,7 @@ def test_a_judge_leaves_no_folder_behind(tmp_path: Path, monkeypatch: pytest.Mon
     assert evaluator(problem, Kernel("python", {"submission.py": GOOD}), ()).accepted
     assert list(place.glob("ksflow-foreign-*"))
     if killed:
-        os.kill(evaluator._judge.pid, signal.SIGKILL)
+        os.kill(evaluator._slots[0].judge.pid, signal.SIGKILL)
     evaluator.close()
     until(lambda: not list(place.iterdir()))  # the boxes' own supervisors remove their folders
 

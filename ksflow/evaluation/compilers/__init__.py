@@ -1,7 +1,7 @@
 """Compilation of kernels in sandboxes, with the compilers' figures.
 
 In: a kernel, its problem and a target, which need not be present. Out: a BuildResult: the artefact, or why there is
-none. `client` compiles C++ (g++, clang++, zig's); `build` here CUDA C++ (nvcc), HIP (ROCm's clang, zig's) and Triton
+none. `cpp` compiles C++ (g++, clang++, zig's); `build` here CUDA C++ (nvcc), HIP (ROCm's clang, zig's) and Triton
 (ahead of time). In strong mode the artefact is a device container, in host mode a shared object; Python and
 Triton in host mode need none. `emulator` runs HIP on a CPU, `commands` a repository's own commands. The judge,
 profiling and stages import it. It runs no kernel, and does not trust the output of a sandbox.
@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ksflow.errors import ConfigError
-from ksflow.evaluation.compilers import boxes, client, hip, nvcc, traced, triton
+from ksflow.evaluation.compilers import boxes, cpp, hip, nvcc, traced, triton
 from ksflow.evaluation.compilers.boxes import CompileRequest, Toolchain
 from ksflow.evaluation.compilers.client import BuildResult
 from ksflow.evaluation.compilers.container import assemble, row, store
@@ -60,7 +60,7 @@ def build(problem: Problem, kernel: Kernel, target: Target) -> BuildResult:
 def require(language: str) -> None:
     """Raise ConfigError if the language's package, or its compiler for CPUs, is not installed."""
     if language == "cpp":
-        client.require_compiler()
+        cpp.require_compiler()
     if not LANGUAGES[language].installed:
         raise ConfigError(LANGUAGES[language].missing)
 
@@ -84,8 +84,8 @@ def versions(target: Target) -> dict[str, str]:
 def command_lines(target: Target, languages: Iterable[str]) -> dict[str, str]:
     """Return language -> compiler with version and flags, for people and models; "" if it is not here."""
     lines = dict.fromkeys((name for name in languages if LANGUAGES[name].compiler), "")
-    if "cpp" in lines and (compiler := client.find()):
-        lines["cpp"] = f"{compiler.version}: {' '.join(client.flags(compiler, target.march))}"
+    if "cpp" in lines and (compiler := cpp.find()):
+        lines["cpp"] = f"{compiler.version}: {' '.join(cpp.flags(compiler, target.march))}"
     for language in lines.keys() & {*ON_DEVICE}:
         lines[language] = _version(language, target)
         if known := _FLAGS.get(LANGUAGES[language].compiler):

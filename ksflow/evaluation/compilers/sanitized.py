@@ -6,7 +6,8 @@ The result is a hint for the kernel's author; the verdict does not depend on it.
 import re
 from pathlib import Path
 
-from ksflow.evaluation.compilers.client import LIBRARY_FLAGS, SHARED_SERVER, box_request, boxed_environment, find, flags
+from ksflow.evaluation.compilers.client import SHARED_SERVER, box_request, boxed_environment
+from ksflow.evaluation.compilers.cpp import LIBRARY_FLAGS, find, flags
 from ksflow.kernels.source.contract import defines, thread_defines
 from ksflow.kernels.source.flags import compiler_flags
 from ksflow.records import Json, Kernel, Problem, Target

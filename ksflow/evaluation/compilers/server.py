@@ -106,9 +106,9 @@ class BoxedCommand:
         return word not in ("", "gone")
 
     def _end(self, supervisor: socket.socket) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(ConnectionError):
             supervisor.send(b"end")
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(ConnectionError, TimeoutError):
             supervisor.settimeout(_GONE_S)
             while self._note(supervisor):
                 pass

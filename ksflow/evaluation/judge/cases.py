@@ -3,13 +3,9 @@
 import inspect
 import math
 import secrets
-import signal
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -17,19 +13,12 @@ import torch
 from ksflow.errors import catch_foreign
 from ksflow.evaluation.judge.buffers import Layout, Piece, Tensors
 from ksflow.evaluation.judge.contents import DENORMAL, KINDS, SIGNS, ContentKind, change_contents, changeable_inputs
-from ksflow.evaluation.judge.tolerance import (
-    ALL,
-    AT_RANDOM,
-    COMPARED,
-    Expected,
-    expected,
-    first_error,
-    invalid_booleans,
-    is_unsteady,
-    worst_error,
-)
+from ksflow.evaluation.judge.elements import invalid_booleans, is_unsteady
+from ksflow.evaluation.judge.in_place import InPlace
+from ksflow.evaluation.judge.problem_check import CheckBroke, ProblemCheck
+from ksflow.evaluation.judge.tolerance import ALL, AT_RANDOM, COMPARED, Expected, expected, first_error, worst_error
 from ksflow.evaluation.sandbox.runners.pytree import replace_tensors
-from ksflow.evaluation.sandbox.runners.torch_kernel import load_module, returned_beside
+from ksflow.evaluation.sandbox.runners.torch_kernel import load_module
 
 _ALIGN = 256
 _GUARD = 1024  # least bytes between two tensors; a write into them is detected, on a CPU and on a GPU
@@ -37,7 +26,6 @@ _BLANK = 0xFF  # fills the bytes of a slot outside the inputs: NaN or -1
 _PAGE = 4096
 _ASKED_AGAIN = 2  # further oracle calls on the first inputs: one call may agree by chance
 _PATIENCE_S = 60.0  # for one call of a problem's own check, where the problem sets no limit
-_AGAIN_S = 0.5  # interval of further interrupts, for a check that catches the first one
 
 
 @dataclass(eq=False)
@@ -55,144 +43,6 @@ class Entry:
     @property
     def nbytes(self) -> int:
         return self.packed.nbytes + sum(each.nbytes for each in self.expected)
-
-
-class InPlace:
-    """The roles of a problem's arguments, some of which a kernel changes in place (`role: inout`).
-
-    The judge holds two tensors for each of those: the initial contents, among the inputs, and the changed ones, among
-    the outputs. So every problem is a function from inputs to outputs for the code that checks it. The functions of a
-    `reference.py` get the tensors in the order of `args`, with copies of those that are changed in place.
-
-    order: for each argument the index, in the judge's tensors, of the tensor that a kernel gets. pairs: for each
-    argument that is changed in place the indices of its initial and of its changed contents.
-    """
-
-    def __init__(self, roles: Sequence[str]) -> None:
-        self._roles = roles
-        self._inputs = [arg for arg, role in enumerate(roles) if role != "out"]
-        self._outputs = [arg for arg, role in enumerate(roles) if role != "in"]
-        self._before = {arg: index for index, arg in enumerate(self._inputs)}
-        after = {arg: len(self._inputs) + index for index, arg in enumerate(self._outputs)}
-        self.pairs = tuple((self._before[arg], after[arg]) for arg, role in enumerate(roles) if role == "inout")
-        self.order = tuple(after.get(arg, self._before.get(arg, 0)) for arg in range(len(roles)))
-
-    def apart(self, given: Any) -> Tensors:
-        """Return the judge's tensors for those of `generate_input`, unchanged if their number is wrong."""
-        if not isinstance(given, tuple) or len(given) != len(self._roles):
-            return given  # type: ignore[no-any-return]  # `problem check` says what is wrong
-        after = (_like(given[arg]) if self._roles[arg] == "inout" else given[arg] for arg in self._outputs)
-        return (*(given[arg] for arg in self._inputs), *after)
-
-    def given(self, data: Tensors) -> Tensors:
-        """Return the tensors in the order of `args`, with copies of those that are changed in place."""
-        if not self.pairs or len(data) != len(self._inputs) + len(self._outputs):
-            return data
-        before = {target: data[place] for place, target in self.pairs}
-        return tuple(
-            _like(before[place]).copy_(before[place]) if place in before else data[place] for place in self.order
-        )
-
-    def answered(self, kernel: Callable[[Tensors], Any]) -> Callable[[Tensors], Tensors]:
-        """Return a function that calls `ref_kernel` and returns every output: what it changed and what it returned."""
-
-        def answer(data: Tensors) -> Tensors:
-            given = self.given(data)
-            changed = [given[arg] for arg, role in enumerate(self._roles) if role == "inout"]
-            result = iter(returned := returned_beside(kernel(given), changed))
-            if len(returned) != self._roles.count("out"):
-                raise ValueError(
-                    f"ref_kernel returns {len(returned)} tensors beside what it changes in place, args declares "
-                    f"{self._roles.count('out')} of role out"
-                )
-            return tuple(given[arg] if self._roles[arg] == "inout" else next(result) for arg in self._outputs)
-
-        return answer
-
-    def asked(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that calls an `oracle` or a check on the tensors as they are before a call."""
-        return lambda data, *outputs: function(self.given(data), *outputs)
-
-
-def _like(tensor: torch.Tensor) -> torch.Tensor:
-    """Return zeros with a tensor's strides, gaps included."""
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).zero_()
-
-
-class CheckBroke(Exception):
-    """`property_check` or `upstream_check` raised or timed out; the text is one line."""
-
-
-class _Overdue(BaseException):
-    """Interrupts a check; a BaseException, so that the check's own `except Exception` does not catch it."""
-
-
-class ProblemCheck:
-    """`property_check` or `upstream_check` of a problem, with a time limit. Works in the main thread only.
-
-    A check may raise, or never return, on outputs that its author did not foresee: NaN, an index out of range. The
-    candidate is to blame if the same check accepts the reference's outputs. Not covered: a call into a C library that
-    never returns; there the evaluator's timeout ends the judge.
-
-    name: the function's name in reference.py. kernel: the problem's `ref_kernel`. seconds: limit of one call.
-    """
-
-    def __init__(self, name: str, check: Callable[..., str], kernel: Callable[..., Any], seconds: float) -> None:
-        self._name, self._check, self._kernel, self._seconds = name, check, kernel, seconds
-        self._proven = False
-
-    def __call__(self, data: tuple[torch.Tensor, ...], outputs: Any) -> str:
-        """Return why the check rejects the outputs, "" if it accepts them. Raises CheckBroke if it raises or times
-        out on these outputs, and ValueError if it does so on the reference's outputs too."""
-        if not self._proven:
-            self._prove(data)
-            self._proven = True
-        try:
-            return self._asked(data, outputs)
-        except CheckBroke:
-            if not data[0].is_cuda:  # after a fault the GPU's context cannot compute the reference's outputs
-                self._prove(data)
-            raise
-
-    def _prove(self, data: tuple[torch.Tensor, ...]) -> None:
-        """Run the check on the reference's outputs. Raises ValueError if the check raises or times out."""
-        answer = self._kernel(data)
-        copied = tuple(out.clone() for out in answer) if isinstance(answer, tuple | list) else answer.clone()
-        try:
-            self._asked(data, copied)
-        except CheckBroke as error:
-            raise ValueError(f"{error}, on the reference's own answer too: correct it in reference.py") from error
-
-    def _asked(self, data: tuple[torch.Tensor, ...], outputs: Any) -> str:
-        try:
-            with catch_foreign() as caught, _within(self._seconds):
-                return self._check(data, outputs)
-        except _Overdue:
-            raise CheckBroke(f"{self._name} did not end within {self._seconds:g} s") from None
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)  # the timer may fire while it is being disabled
-        (error,) = caught  # the check runs on untrusted outputs and may raise anything
-        first = (str(error).splitlines() or [""])[0]
-        raise CheckBroke(f"{self._name} raised {type(error).__name__}: {first}"[:300]) from error
-
-
-@contextmanager
-def _within(seconds: float) -> Iterator[None]:
-    """Raise _Overdue inside the block after `seconds`, and at its end if the block took longer."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise _Overdue
-
-    end = time.monotonic() + seconds
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    if time.monotonic() > end:
-        raise _Overdue
 
 
 class Reference:

@@ -10,19 +10,12 @@ from typing import Any
 import torch
 
 from ksflow.evaluation.judge.buffers import Piece, Tensors
-from ksflow.evaluation.judge.cases import CheckBroke, Entry, unwrap_single
+from ksflow.evaluation.judge.cases import Entry, unwrap_single
+from ksflow.evaluation.judge.elements import errors, is_filled, number, same_bytes, to_comparable
 from ksflow.evaluation.judge.input_pool import CasePool
+from ksflow.evaluation.judge.problem_check import CheckBroke
 from ksflow.evaluation.judge.sandboxed import Sandbox
-from ksflow.evaluation.judge.tolerance import (
-    Expected,
-    errors,
-    first_error,
-    is_filled,
-    number,
-    same_bytes,
-    to_comparable,
-    worst_error,
-)
+from ksflow.evaluation.judge.tolerance import Expected, first_error, worst_error
 
 _NOTHING = 0xFF
 """NaN in every float type, -1 in every signed integer: half of the calls use it, unless -1 or NaN may be right."""

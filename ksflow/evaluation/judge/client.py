@@ -11,7 +11,8 @@ from typing import Any
 
 from ksflow.errors import ConfigError
 from ksflow.evaluation.compilers import BuildResult
-from ksflow.evaluation.compilers.client import compile_loop, digest_of, lasting_folder
+from ksflow.evaluation.compilers.client import digest_of, lasting_folder
+from ksflow.evaluation.compilers.cpp import compile_loop
 from ksflow.evaluation.processes.server_process import ServerProcess
 from ksflow.kernels.hardware.cost_model import floor_us
 from ksflow.kernels.hardware.target import default_target, fits, single_gpu_environment, torch_mismatch, visible_gpus

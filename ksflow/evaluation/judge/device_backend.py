@@ -16,10 +16,10 @@ from ksflow.evaluation.judge.cases import Entry
 from ksflow.evaluation.judge.device import Device, DeviceBuffers
 from ksflow.evaluation.judge.device_sandbox import DeviceCall, DeviceSandbox
 from ksflow.evaluation.judge.failure import Failure
+from ksflow.evaluation.judge.host import Host
 from ksflow.evaluation.judge.input_pool import CasePool, PoolLimits
 from ksflow.evaluation.judge.outcome import CaseResult
 from ksflow.evaluation.judge.samples import Samples
-from ksflow.evaluation.judge.session import Host
 from ksflow.evaluation.judge.timing import Backend, CaseBenchmark, TimedKernel
 from ksflow.evaluation.processes.device_lock import lock_device
 from ksflow.records.base import Json

@@ -1,22 +1,18 @@
 """A sandbox on a GPU: its calls wait behind gates, and the judge's own events measure how long it had the device.
 
-The sandbox queues a call behind a gate before its inputs exist. Then the judge queues its side on its own stream: write
-the inputs, poison the outputs, restore what is changed in place, flush the cache, open the gate; wait for the sandbox's
-word, get the device back, copy the outputs. So a call cannot find the inputs of another one, anything written to the
-outputs while the call was queued is overwritten, and no clock includes host time. Exception: a kernel that waits for
-the device inside its calls gets some milliseconds to reach that point, then the gate opens.
+docs/gpu.md has the rules; this is how they are kept. The sandbox queues a call behind a gate before its inputs exist.
+Then the judge queues its side on its own stream: write the inputs, poison the outputs, restore what is changed in
+place, flush the cache, open the gate; wait for the sandbox's word, get the device back, copy the outputs. No clock
+includes host time. A kernel that waits for the device inside its calls gets some milliseconds to reach that point, then
+the gate opens.
 
-The sandbox's process is stopped from the moment its call is queued until its outputs are copied: a host thread could
-compute the outputs during the context switch, which no clock includes. A kernel that needs its host during the call is
-resumed once its context has had time to switch, as measured by a null call, and stopped again at its word. Work that
-the call queued beside the gate still runs early: clearing a workspace can be hidden there. Timing cannot tell it from a
-second stream that waits, which holds the device for a time slice (below).
+The sandbox's process is stopped while its call waits and runs: a host thread could compute the outputs during the
+context switch, which no clock includes. Work that the call queued beside the gate still runs early. Timing cannot tell
+it from a second stream that waits, which holds the device for a time slice (below).
 
-The contexts of the two processes take turns on the device. The judge's events measure the time from the opening of a
-gate until the judge has the device back; a null kernel's call on the same contents shows how much of that is context
-switching (about 0.3 ms on an H100, which varies by 2 us). Work done while the inputs appear, or after the word, delays
-the judge's own work around the call, and that delay is added. The sandbox's own events count only as far as they agree.
-Every call is cold: cache, address translation and instructions.
+The contexts of the two processes take turns on the device; a null kernel's call on the same contents shows how much of
+the judge's time is context switching (about 0.3 ms on an H100, which varies by 2 us). Work done while the inputs
+appear, or after the word, delays the judge's own work around the call, and that delay is added.
 
 The next call is queued when the judge has the device back: a context with two waiting streams keeps the device for the
 rest of its time slice, some 2 ms, and would delay the word of the previous call by as much. In this order the slice
@@ -47,7 +43,8 @@ import torch
 from ksflow.evaluation.judge.buffers import Layout
 from ksflow.evaluation.judge.device import WORD, DeviceBuffers, DeviceStuck, copy
 from ksflow.evaluation.judge.failure import Failure, Overdue
-from ksflow.evaluation.judge.sandboxed import Sandbox, SandboxSpec
+from ksflow.evaluation.judge.host import SandboxSpec
+from ksflow.evaluation.judge.sandboxed import Sandbox
 from ksflow.evaluation.sandbox.runners.cpu import DONE, GO, NONCE
 from ksflow.evaluation.sandbox.runners.device import FIRST, FLAG, NO_SAMPLE, QUEUED, SAMPLE, SAMPLE_BYTES, TIME
 

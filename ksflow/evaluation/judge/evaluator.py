@@ -16,8 +16,8 @@ from pathlib import Path
 
 from ksflow.errors import ConfigError, KsflowError
 from ksflow.evaluation import compilers
-from ksflow.evaluation.compilers import BuildResult, client, container, sanitized
-from ksflow.evaluation.compilers.client import compile_kernel
+from ksflow.evaluation.compilers import BuildResult, container, cpp, sanitized
+from ksflow.evaluation.compilers.client import SHARED_SERVER
 from ksflow.evaluation.judge import VERSION, machine_rates
 from ksflow.evaluation.judge.client import (
     EMULATED,
@@ -29,7 +29,6 @@ from ksflow.evaluation.judge.client import (
     problem_request,
 )
 from ksflow.evaluation.processes import core_choice, core_pinning, device_lock
-from ksflow.evaluation.processes.server_process import ServerProcess
 from ksflow.evaluation.processes.wire import LATE, Closed
 from ksflow.evaluation.profiling.inspector import AcceptedKernel, Inspector
 from ksflow.evaluation.sandbox.levels import LEVELS, probe
@@ -60,6 +59,7 @@ _LANGUAGES = {"": ("python", "cpp"), EMULATED: ("python",)}
 """Languages by platform; any GPU: Python and all GPU languages."""
 _CORES = 2  # for the judge and its sandboxes
 _ATTEMPTS = 2  # requests to a judge that died, in all
+_STOPPED = "the judge was stopped"
 _OVERDUE = "the judge gave no answer in time: the machine or the problem's reference may hang"
 _ILLEGAL = re.compile(r"illegal.(?:memory access|address)|misaligned.address|launch.fail", re.IGNORECASE)
 """Matches a GPU driver's message about an access outside of the kernel's memory."""
@@ -106,8 +106,9 @@ class LocalJudge(Evaluator):
         self._inspect = Inspector(profile, sanitize, platform(target))
         self._left: frozenset[int] = frozenset()
         self._measured: Target | None = None
+        self._stopped = False
         self.judge = f"local-{VERSION}"
-        compiler = client.find() if target.kind == "cpu" else None
+        compiler = cpp.find() if target.kind == "cpu" else None
         versions = compilers.versions(target).values() if target.kind == "gpu" else [compiler.name if compiler else ""]
         self.fingerprint = f"{target.fingerprint}-{'-'.join(filter(None, versions)) or 'nocompiler'}"
 
@@ -125,8 +126,9 @@ class LocalJudge(Evaluator):
             return self._verdict(Verdict.MALFORMED, f"language {kernel.language} cannot be judged here")
         with self._slot() as slot:
             description = problem_request(problem, self._rated())
-            slot.ensure_running()
-            slot.judge.post({"op": "prepare", "problem": description})
+            if not self._stopped:
+                slot.ensure_running()
+                slot.judge.post({"op": "prepare", "problem": description})
             built = self._build(problem, kernel)
             if built.reason:
                 verdict = Verdict.TIMEOUT if built.timed_out else Verdict.COMPILE
@@ -211,10 +213,6 @@ class LocalJudge(Evaluator):
         rows = [row for row in evidence["timed"] if row["impossible"]]
         return any(row["at_most_us"] < floor_us(problem, cases[row["case"]], target)[0] for row in rows)
 
-    @property
-    def _judge(self) -> ServerProcess:
-        return self._slots[0].judge
-
     def judge_correctness(
         self, problem: Problem, kernel: Kernel, interpret: Json | None = None, show: bool = False
     ) -> Evaluation:
@@ -265,6 +263,14 @@ class LocalJudge(Evaluator):
             yield f"seed {seed.name}", result.accepted, took
         yield from check_solutions(problem, lambda kernel: self(problem, kernel, ()), self.target.kind == "gpu")
 
+    def stop(self) -> bool:
+        """Kill the judge processes; evaluations in progress and later ones return `harness-error`."""
+        self._stopped = True
+        for slot in self._slots:
+            if slot.started:
+                slot.judge.kill()
+        return True
+
     def close(self) -> None:
         """End the judge processes, which otherwise end with this process."""
         for slot in self._slots:
@@ -283,7 +289,7 @@ class LocalJudge(Evaluator):
         """Move this process to other cores than those of the judge, if there are any."""
         sat = frozenset((*cores.get("judge", ()), *kernel_cores(cores)))
         if len(self._slots) == 1 and sat != self._left:
-            core_pinning.move_off_cores(sat, (slot.judge.pid, client.SHARED_SERVER.pid))
+            core_pinning.move_off_cores(sat, (slot.judge.pid, SHARED_SERVER.pid))
             self._left = sat
 
     def _ask(self, slot: JudgeSlot, problem: Problem, request: Json) -> Json:
@@ -292,7 +298,10 @@ class LocalJudge(Evaluator):
         fault: Json = {}
         for _ in range(_ATTEMPTS):
             try:
-                slot.ensure_running()
+                if not self._stopped:
+                    slot.ensure_running()
+                if self._stopped:  # also if that was after `stop` had killed the process
+                    break
                 answer = slot.judge.ask(request, timeout)
             except Closed as error:
                 cause, _, words = str(error).partition("\n")
@@ -306,6 +315,8 @@ class LocalJudge(Evaluator):
                 return answer
             fault = {"reason": nonsense, "evidence": {}} if nonsense else answer
             slot.judge.restart()  # a new process may work where this one does not
+        if self._stopped:
+            fault = {"reason": _STOPPED, "evidence": {}}
         evidence = {**fault["evidence"], "attempts": _ATTEMPTS}
         return {"verdict": "harness-error", "reason": fault["reason"], "timings": [], "evidence": evidence}
 
@@ -314,7 +325,7 @@ class LocalJudge(Evaluator):
             compilers.require(kernel.language)
             return BuildResult()
         gpu = self.target.kind == "gpu"
-        built = (compilers.build if gpu else compile_kernel)(problem, kernel, self.target)
+        built = (compilers.build if gpu else cpp.compile_kernel)(problem, kernel, self.target)
         wrong = "" if built.reason else signature.fault(problem, kernel)
         if built.artefact and built.mode == "host" and not wrong:
             named = b"\0%b\0" % signature.ENTRY.encode() in Path(built.artefact).read_bytes()

@@ -10,6 +10,8 @@ import os
 import signal
 from pathlib import Path
 
+from ksflow.home import bytes_of
+
 _LONGEST_STATE = 512
 _RESTING = b"TtZX"  # states in /proc/PID/stat: stopped, traced, dead
 
@@ -69,9 +71,8 @@ class SignalFreezer:
             signal.pidfd_send_signal(self._process, number)
 
     def _rests(self, task: str) -> bool:
-        with contextlib.suppress(OSError), open(f"{self._tasks}/{task}/stat", "rb") as file:
-            return _state(file.read(_LONGEST_STATE))[0] in _RESTING
-        return True
+        text = bytes_of(Path(self._tasks, task, "stat"))
+        return not text or _state(text)[0] in _RESTING
 
 
 Freezer = GroupFreezer | SignalFreezer

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ksflow.home import bytes_of, text_of
+
 _UNREADABLE = {"state": "cannot be read here"}
 _SM, _MEMORY = 1, 2
 _PROCESSES, _PROCESS = 64, struct.Struct("=I4xQII")
@@ -109,8 +111,8 @@ class Amdgpu:
     def _largest(self, names: Sequence[str], unit: float) -> int | None:
         values = []
         for name in names:
-            with contextlib.suppress(OSError, ValueError):
-                values.append(round(int((self._monitor / name).read_text(encoding="utf-8")) / unit))
+            with contextlib.suppress(ValueError):
+                values.append(round(int(text_of(self._monitor / name)) / unit))
         return max(values, default=None)
 
     def _throttled(self) -> list[str] | None:
@@ -120,8 +122,8 @@ class Amdgpu:
         return [cause for cause, old, new in zip(_COUNT_CAUSES, before, counts, strict=True) if new != old]
 
     def _read_counts(self) -> tuple[int, ...]:
+        table = bytes_of(self._device / "gpu_metrics")
         try:
-            table = (self._device / "gpu_metrics").read_bytes()
             return struct.unpack_from("<5I", table, _COUNTS[struct.unpack_from("<2xBB", table)])
-        except (OSError, struct.error, KeyError):
+        except (struct.error, KeyError):
             return ()

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from ksflow import home
 from ksflow.errors import ConfigError
-from ksflow.evaluation.compilers.client import SHARED_SERVER, box_request, compile_kernel, find
+from ksflow.evaluation.compilers.client import SHARED_SERVER, box_request
+from ksflow.evaluation.compilers.cpp import compile_kernel, find
 from ksflow.evaluation.processes import core_choice
 from ksflow.evaluation.processes.deadline import locked_within
 from ksflow.evaluation.processes.server_process import ALL_CORES
@@ -96,8 +97,8 @@ def _machine(target: Target) -> str:
 
 def _read(file: Path) -> list[_Measurement]:
     try:
-        return [*parse(tuple[_Measurement, ...], json.loads(file.read_text(encoding="utf-8")))]
-    except (OSError, ValueError, TypeError):
+        return [*parse(tuple[_Measurement, ...], json.loads(home.text_of(file)))]
+    except (ValueError, TypeError):  # also where there is no file
         return []
 
 

@@ -13,9 +13,9 @@ import torch
 
 from ksflow.errors import catch_foreign
 from ksflow.evaluation.judge.buffers import Tensors
+from ksflow.evaluation.judge.elements import parts, rms
 from ksflow.evaluation.judge.mutants import Change, Right, WrongAnswer, digits, left, twice
 from ksflow.evaluation.judge.shortcuts import differs, of_rank
-from ksflow.evaluation.judge.tolerance import parts, rms
 
 _TILE, _RANK = 16, 8
 _TELLING = 64  # multiple of the reference's own error that a mistake must make in some element

@@ -1,16 +1,24 @@
 """Negative controls: common kinds of wrong answers, made from a right one, that a check must reject."""
 
+import math
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
+from ksflow.evaluation.judge.bounds import ALLOWED
 from ksflow.evaluation.judge.buffers import Tensors
-from ksflow.evaluation.judge.tolerance import Expected, parts, rms, same_bits, strips, to_comparable
+from ksflow.evaluation.judge.cases import Reference
+from ksflow.evaluation.judge.elements import parts, rms, same_bits, strips, to_comparable
+from ksflow.evaluation.judge.tolerance import Expected
 from ksflow.evaluation.sandbox.runners.pytree import replace_tensors
+from ksflow.records.base import Json
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 
+WORDS = tomllib.loads(Path(__file__).with_name("probes.toml").read_text(encoding="utf-8"))
 _SCALE, _BF16 = 1.02, 7
 _BYTES = (0xFF, 0x3F, 0x02)  # bytes of memory that was never written
 
@@ -28,6 +36,15 @@ class Right:
     inout: tuple[tuple[int, int], ...] = ()  # indices in `data` of what is changed in place, before and after a call
     names: Sequence[str] = ()  # of the inputs, if every case has the same
     structured: bool = False  # whether the contents are not the problem's own draw
+
+    @classmethod
+    def of(cls, reference: Reference, case: Json) -> "Right":
+        """Return the contents and the answer at a case's seed."""
+        data, other = (reference.data(case, case["seed"] + step) for step in (0, 1))
+        want, inout, check = reference.expect(data), reference.inout(data), reference.problem["check"]
+        eps = max(ALLOWED[check.get("allow", "")], torch.finfo(getattr(torch, check["accumulate"])).eps)
+        digits = min(round(-math.log2(eps)), 23)
+        return cls(data, reference.answer(data), want, other, reference.answer, digits, inout, reference.names)
 
     @property
     def inputs(self) -> Sequence[torch.Tensor]:
@@ -92,7 +109,7 @@ class Mutant:
     """Returns answers that must all be rejected; none if the kind does not apply."""
     meaning: str
     remedy: str
-    otherwise: str = "the outputs are integers, or property_check alone decides"  # why the kind does not apply
+    otherwise: str  # why the kind does not apply
 
 
 def _one_output(change: Change, floats_only: bool = True) -> Callable[[Right], list[Tensors]]:
@@ -223,61 +240,20 @@ def unread_substitutes(right: Right, index: int) -> list[torch.Tensor]:
     return [other for other in others if other.shape == tensor.shape and not same_bits(other, tensor)]
 
 
-_TIGHTEN = "let the oracle's magnitude be what rounding can reach (see bounds), or draw inputs with a stronger signal"
-
-MUTANTS = (
-    Mutant(
-        "zeros",
-        lambda right: [tuple(map(torch.zeros_like, right.outputs))],
-        "a kernel that writes nothing but zeros would win",
-        _TIGHTEN,
+_ANSWERS: dict[str, Callable[[Right], list[Tensors]]] = {
+    "zeros": lambda right: [tuple(map(torch.zeros_like, right.outputs))],
+    "an argument left as it was": left,
+    "a constant": lambda right: (
+        [tuple(map(_mean, right.outputs))] if any(out.numel() > 1 for out in right.outputs) else []
     ),
-    Mutant(
-        "an argument left as it was",
-        left,
-        "a kernel that leaves it alone would win",
-        "draw contents that the call changes by more than the bound, or declare it with role in",
-        "no argument is changed in place",
-    ),
-    Mutant(
-        "a constant",
-        lambda right: [tuple(map(_mean, right.outputs))] if any(out.numel() > 1 for out in right.outputs) else [],
-        "a kernel that writes the mean everywhere would win",
-        _TIGHTEN,
-        "every output is a single number",
-    ),
-    Mutant(
-        "the answer to other inputs",
-        lambda right: [right.run(right.other)],
-        "the outputs hardly depend on the inputs, so a kernel could keep its first answer",
-        "draw inputs that move the outputs by more than their bound",
-    ),
-    Mutant(
-        "a wrong scale",
-        _one_output(lambda out: _elementwise(out, lambda wide: wide * _SCALE)),
-        "outputs 2 % too large would pass",
-        _TIGHTEN,
-    ),
-    Mutant("a shift", _one_output(_shifted), "outputs shifted by 2 % of their size would pass", _TIGHTEN),
-    Mutant(
-        "lower precision",
-        _rough,
-        "arithmetic in bf16 would pass where check.accumulate asks for more",
-        "lower check.c1 or the magnitude; or say accumulate: bfloat16, if that is meant",
-        "no input and no output is wider than bf16, or check.accumulate is no wider",
-    ),
-    Mutant(
-        "one wrong element",
-        _one_output(_last(_another), floats_only=False),
-        "an index that is off would pass",
-        _TIGHTEN,
-        "property_check alone decides, and one changed element may be right",
-    ),
-    Mutant("one NaN", _one_output(_last(_nan)), "a NaN would pass", _TIGHTEN),
-    Mutant(
-        "unwritten outputs",
-        _unwritten,
-        "outputs that a kernel never wrote would pass",
-        "let property_check look at every element, or the oracle's magnitude be finite",
-    ),
+    "the answer to other inputs": lambda right: [right.run(right.other)],
+    "a wrong scale": _one_output(lambda out: _elementwise(out, lambda wide: wide * _SCALE)),
+    "a shift": _one_output(_shifted),
+    "lower precision": _rough,
+    "one wrong element": _one_output(_last(_another), floats_only=False),
+    "one NaN": _one_output(_last(_nan)),
+    "unwritten outputs": _unwritten,
+}
+MUTANTS = tuple(
+    Mutant(name, answers, **{**WORDS["usual"], **WORDS["mutants"][name]}) for name, answers in _ANSWERS.items()
 )

@@ -8,22 +8,16 @@ from typing import Any
 import torch
 
 from ksflow.evaluation.judge import statistics
+from ksflow.evaluation.judge.reading import MARGIN, Reading
 from ksflow.evaluation.judge.samples import Samples
-from ksflow.records.base import Json, geomean, mean, relative_weights, round_significant
-from ksflow.records.evidence import BUSY, RESOLVED
+from ksflow.records.base import Json, geomean, mean, relative_weights
+from ksflow.records.evidence import BUSY
 
 _KEPT_SAMPLES = 64
-_MARGIN = math.log(RESOLVED)
-_FEW, _CLOSE, _CLOSE_BESIDE_OTHERS = 4, math.log(1.1), math.log(1.5)
-"""With fewer replicates than _FEW, a smaller difference is not called faster or slower. The last value applies while
-other programs use the machine."""
 _CALM = 0.75  # share of undisturbed calls below which other programs use the machine
-_WIDE = math.log(1.1)  # an interval that contains 1 and is wider than this decides nothing
-_HOPE = 0.05  # a claim less likely to succeed is given up
 _BY_MEAN = "the mean over all calls, which differs from the usual call"
 _BY_CPU = "CPU time of all calls, as most of them were preempted"
 _LEAST_US = 1e-9
-_DISAGREE = 0.01  # p value below which replicates are said to disagree
 
 
 @dataclass
@@ -126,84 +120,6 @@ class CaseResults:
         }
 
 
-@dataclass(frozen=True)
-class Reading:
-    """The speed-up of one kernel over another."""
-
-    effect: statistics.RandomEffects  # the logarithm
-    mean: statistics.RandomEffects  # the logarithm by the mean over all calls
-    clocks: list[str]  # names of the clocks
-    usable: bool  # whether enough calls were undisturbed
-    calm: bool = True  # whether hardly any call was disturbed
-
-    def row(self) -> Json:
-        """Return the record; a speed-up above 1 means that the first kernel is faster."""
-        effect, mean = self.effect, self.mean
-        ends = (effect.low, effect.high) if self._claims else (min(effect.low, 0.0), max(effect.high, 0.0))
-        speedup, low, high = (round_significant(math.exp(end)) for end in (effect.mean, *ends))
-        values = [round_significant(math.exp(value)) for value in self.effect.values]
-        return {
-            "speedup": speedup,
-            "low": low,
-            "high": high,
-            "mean": [round_significant(math.exp(end)) for end in (mean.mean, mean.low, mean.high)],
-            "replicates": values,
-            "tau": round(effect.tau, 5),
-            "heterogeneity_p": round(effect.p, 6),
-            "clocks": self.clocks,
-            "ranked": not self.doubt,
-            "why": self.doubt,
-        }
-
-    def clear(self, claimed: bool, patient: bool, most: int) -> bool:
-        """Return whether further replicates could not change the decision.
-
-        That is so if one kernel is surely faster or the first is surely not ahead by `RESOLVED`; without a claim, also
-        if the first does not seem ahead; with a claim, also if it is unlikely to succeed within `most` replicates. If
-        the usual calls decide nothing and `patient` is False, the mean over all calls may decide.
-        """
-        if self.doubt:
-            return not patient and self.mean.reach < _MARGIN
-        if self.effect.reach < _MARGIN:
-            return True
-        if claimed and not patient and self.effect.chance(len(self.effect.values), most, _MARGIN) < _HOPE:
-            return True
-        return abs(self.sure_log) > _MARGIN or (not claimed and self.effect.mean < _MARGIN)
-
-    @property
-    def sure_log(self) -> float:
-        """Return the logarithm of the certain lead, below 0 if the other kernel leads; 0 if neither does."""
-        return self._apart if self._claims else 0.0
-
-    @property
-    def _apart(self) -> float:
-        return max(self.effect.low, 0.0) + min(self.effect.high, 0.0)
-
-    @property
-    def _claims(self) -> bool:
-        """Return whether there are enough replicates for a claim: a few agree by chance too often."""
-        if len(self.effect.values) >= _FEW:
-            return True
-        return abs(self._apart) > _CLOSE if self.calm else abs(self.effect.mean) > _CLOSE_BESIDE_OTHERS
-
-    @property
-    def doubt(self) -> str:
-        """Return why the two kernels cannot be ranked, or ""."""
-        effect, mean = self.effect, self.mean
-        seen = ", ".join(f"x{math.exp(value):.3g}" for value in self.effect.values)
-        if not self.usable:
-            why = "most of their calls were preempted"
-        elif not self.sure_log and 2 * min(effect.half, effect.with_prior.half) > _WIDE:
-            ends = f"x{math.exp(effect.low):.3g} to x{math.exp(effect.high):.3g}"
-            why = f"replicates disagree: {seen}" if effect.p < _DISAGREE else f"{seen}: the interval {ends} is too wide"
-        elif abs(self.sure_log) > _MARGIN and not (mean.low > 0 if self.sure_log > 0 else mean.high < 0):
-            ends = f"x{math.exp(mean.mean):.3g} [{math.exp(mean.low):.3g}, {math.exp(mean.high):.3g}]"
-            why = f"x{math.exp(effect.mean):.3g} by the usual call, and {ends} by the mean over all calls"
-        else:
-            return ""
-        return f"{why} {BUSY}"
-
-
 @dataclass
 class Outcome:
     """Results of a comparison of one kernel with others."""
@@ -258,7 +174,7 @@ class Outcome:
         by = sorted({str(each.notes["clock"]) for each in samples if "clock" in each.notes})
         enough = len(usable) > 1 or len(usable) == len(both)
         # CPU time excludes waiting, so it cannot show that a kernel is ahead
-        if not enough and samples[0].cpu and mean.reach < _MARGIN:
+        if not enough and samples[0].cpu and mean.reach < MARGIN:
             return Reading(mean, mean, [_BY_CPU], usable=True)
         if abs(effect.mean - mean.mean) > effect.half + mean.half:
             effect, by = mean, [*by, _BY_MEAN]

@@ -10,7 +10,6 @@ with nothing but a receive and a send around a call; Python's work around a kern
 
 import contextlib
 import operator
-import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,8 +21,11 @@ from ksflow.evaluation.judge import statistics
 from ksflow.evaluation.judge.buffers import Buffers, BufferSizes
 from ksflow.evaluation.judge.cases import Entry
 from ksflow.evaluation.judge.failure import Failure
+from ksflow.evaluation.judge.host import SandboxSpec
 from ksflow.evaluation.judge.input_pool import CasePool
-from ksflow.evaluation.judge.sandboxed import Sandbox, SandboxSpec
+from ksflow.evaluation.judge.sandboxed import Sandbox
+from ksflow.evaluation.sandbox import linux
+from ksflow.home import text_of
 
 _FIRST = 9  # null batches before a benchmark: a first estimate, and further samples for benchmarks of few rounds
 _FEWEST = 3
@@ -53,7 +55,7 @@ class Clocks:
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
         self._clock_s = 0.0  # CPU time at the last freeze
-        self._waited_s: dict[str, float] = {}  # thread -> seconds for which it has waited for a core, by then
+        self._waited_s: dict[Path, float] = {}  # thread -> seconds for which it has waited for a core, by then
 
     def start(self) -> None:
         """Freeze the sandbox, before its first timed call. Raises Failure."""
@@ -91,13 +93,10 @@ class Clocks:
         look. More threads than cores wait for each other, which says nothing about other programs."""
         if self._sandbox.cores == 1:
             return
-        before, waited, tasks = self._waited_s, dict[str, float](), list[str]()
-        folder = Path(f"/proc/{self._sandbox.pid}/task")
-        with contextlib.suppress(OSError):
-            tasks = os.listdir(folder)
+        before, waited, tasks = self._waited_s, dict[Path, float](), linux.tasks(self._sandbox.pid)
         for task in tasks:
-            with contextlib.suppress(OSError, IndexError):
-                waited[task] = int((folder / task / "schedstat").read_text(encoding="ascii").split()[1]) * 1e-9
+            with contextlib.suppress(IndexError):  # the thread has ended
+                waited[task] = int(text_of(task / "schedstat").split()[1]) * 1e-9
         delays = [seconds - before.get(task, seconds) for task, seconds in waited.items()]
         self._waited_s, self.threads = waited, max(len(tasks), 1)
         self.delay_s = max(delays, default=0.0) if self.threads <= self._sandbox.cores + 1 else 0.0

@@ -6,10 +6,8 @@ Shortcuts, which leave out a part of the work, are played on the benchmark cases
 accepted once is played on more contents, because the judge draws many for each case.
 """
 
-import math
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,39 +15,28 @@ from typing import Any
 import torch
 
 from ksflow.errors import catch_foreign
-from ksflow.evaluation.judge.bounds import ALLOWED
 from ksflow.evaluation.judge.buffers import Tensors
 from ksflow.evaluation.judge.cases import Reference
+from ksflow.evaluation.judge.elements import is_constant, same_bits
 from ksflow.evaluation.judge.mistakes import score
-from ksflow.evaluation.judge.mutants import MUTANTS, Mutant, Right, WrongAnswer, unread_substitutes
+from ksflow.evaluation.judge.mutants import MUTANTS, WORDS, Mutant, Right, WrongAnswer, unread_substitutes
 from ksflow.evaluation.judge.shortcuts import KINDS, UNREAD, answers, shortcuts_on
-from ksflow.evaluation.judge.tolerance import bits, first_error, is_constant, same_bits, worst_error
-from ksflow.kernels.hardware.cost_model import extents
-from ksflow.records import Scalar
+from ksflow.evaluation.judge.soundness import SOUND
+from ksflow.evaluation.judge.tolerance import first_error, worst_error
 
 Case = dict[str, Any]
 Row = tuple[str, bool, str]
 
-_STRIDES = re.compile(r"strides\s*(\(.*\))")
 _SHORTCUTS_S = 15.0  # for the first look on all cases together; as long again for a closer look
 _SCORE_S = 120.0  # for the mutation score
 _CONTENTS, _FEWEST_CONTENTS = 8, 2  # contents of a case that must all accept a shortcut; fewer where each takes long
-_REMEDY = (
-    "draw contents in which every part weighs more than the bound (around zero rather than far from it, of mixed size, "
-    "shorter sums), or lower check.c1 or the oracle's magnitude; check.allow permits lower precision by name"
-)
-_FOREIGN_REMEDY = (
-    "the format's own tolerance, on its own contents, cannot tell: take sizes at which every part weighs more, a "
-    "tighter tolerance where the format has one (problem.rtol=0 problem.atol=0 where answers are exact), or a problem "
-    "folder with an oracle of your own (problems/README.md)"
-)
 
 
 def probe(reference: Reference, shortcuts: bool = True) -> list[Row]:
     """Return rows of (name, ok, detail) over every case at its public seed. shortcuts: play shortcuts too."""
     cases = [*reference.problem["tests"], *reference.problem["benchmarks"]]
     rows: list[Row] = []
-    for name, ask, passed in _SOUND:
+    for name, ask, passed in SOUND:
         faults = [fault for fault in (ask(reference, case) for case in cases) if fault]
         rows.append((name, not faults, faults[0] if faults else passed))
         if faults:
@@ -58,7 +45,7 @@ def probe(reference: Reference, shortcuts: bool = True) -> list[Row]:
     accepted: dict[str, dict[str, bool]] = {mutant.name: {} for mutant in MUTANTS}
     share = 0.0
     for case in cases:
-        right = _right(reference, case)
+        right = Right.of(reference, case)
         share = max(share, *(worst_error(want, out) for want, out in zip(right.want, right.outputs, strict=False)), 0.0)
         inputs = inputs or _Inputs(reference, right)
         inputs.look(right)
@@ -132,7 +119,7 @@ def _shortcuts(reference: Reference) -> list[Row]:
         words = f"{tries} answers on {len(played)} cases{note}" if tries else f"does not apply: {otherwise}{note}"
         if passed:
             what = f"a kernel that {next(iter(passed.values()))} would win"
-            remedy = _FOREIGN_REMEDY if played[0].foreign else _REMEDY
+            remedy = WORDS["remedies"]["foreign" if played[0].foreign else "own"]
             words = f"accepted on case {', '.join(passed)}: {what}; {remedy}"
         rows.append((name, not passed or (kind == UNREAD and played[0].foreign), words))
     return rows
@@ -145,7 +132,7 @@ class _Played:
         self.name = str(case["name"])
         self.tries, self.late = (dict.fromkeys(KINDS, 0) for _ in range(2))
         self.passed = dict.fromkeys(KINDS, "")
-        right = _right(reference, case)
+        right = Right.of(reference, case)
         self.foreign = right.foreign
         end = time.monotonic() + seconds
         open_: list[WrongAnswer] = []
@@ -160,7 +147,7 @@ class _Played:
             open_ = [shortcut for shortcut in open_ if _passes(reference, shortcut, structured) is not False]
         for step in range(1, _CONTENTS):
             if open_ and (step <= _FEWEST_CONTENTS or time.monotonic() < end):
-                right = _right(reference, {**case, "seed": case["seed"] + step})
+                right = Right.of(reference, {**case, "seed": case["seed"] + step})
                 open_ = [shortcut for shortcut in open_ if _passes(reference, shortcut, right) is not False]
         never = {shortcut.place for shortcut in open_ if self.foreign and shortcut.kind == UNREAD}
         for shortcut in reversed(open_):  # for an input that need not be read, only that is reported
@@ -175,75 +162,6 @@ def _passes(reference: Reference, shortcut: WrongAnswer, right: Right) -> bool |
     with catch_foreign():  # the reference may raise on these contents
         made = list(answers(shortcut, right))
     return any(_accepts(reference, right, answer) for answer in made) if made else None
-
-
-def _arguments(reference: Reference, case: Case) -> str:
-    data = reference.in_place.given(reference.data(case, case["seed"]))
-    fault = _mismatch(reference.problem["args"], data, case["params"])
-    return f"case {case['name']}: {fault}; correct args in problem.yaml or generate_input" if fault else ""
-
-
-def _seeds(reference: Reference, case: Case) -> str:
-    data = reference.data(case, case["seed"])
-    inputs = _bytes(reference, data)
-    again, other = (_bytes(reference, reference.data(case, case["seed"] + step)) for step in (0, 1))
-    if not _equal(inputs, again):
-        return (
-            f"case {case['name']}: generate_input returns other contents at each call for seed {case['seed']}, so a "
-            "verdict cannot be repeated; draw everything from a torch.Generator seeded with `seed`"
-        )
-    # another format's tests may be the same each time: they are not timed
-    foreign_test = hasattr(data, "binding") and case not in reference.problem["benchmarks"]
-    if _equal(inputs, other) and not foreign_test:
-        return (
-            f"case {case['name']}: generate_input returns the same contents for seeds {case['seed']} and "
-            f"{case['seed'] + 1}, so a kernel could keep its answer; draw from a torch.Generator seeded with `seed`"
-        )
-    return ""
-
-
-def _inputs(reference: Reference, case: Case) -> str:
-    data = reference.data(case, case["seed"])
-    before = _bytes(reference, data)
-    calls: dict[str, Callable[[Tensors], Any]] = {"oracle": reference.expect, "ref_kernel": reference.kernel}
-    for function, call in calls.items():
-        call(data)
-        pairs = zip(reference.names, before, _bytes(reference, data), strict=False)
-        changed = [name for name, old, new in pairs if not same_bits(old, new)]
-        if changed:
-            return (
-                f"case {case['name']}: {function} changes its input {changed[0]}, so later calls are judged on "
-                "other contents; make it change a copy"
-            )
-    return ""
-
-
-def _reference(reference: Reference, case: Case) -> str:
-    right = _right(reference, case)
-    shapes = [(str(out.dtype), tuple(out.shape)) for out in right.outputs]
-    declared = [(str(out.dtype), tuple(out.shape)) for out in right.data[-len(right.outputs) :]]
-    if shapes != declared or len(shapes) != reference.outputs:
-        return f"case {case['name']}: ref_kernel returns {shapes}, the preallocated outputs are {declared}"
-    for want, out in zip(right.want, right.outputs, strict=False):
-        if detail := first_error(want, out):
-            own = "correct ref_kernel, or the oracle's expected value or magnitude"
-            if right.foreign:  # the tolerance is the format's
-                own = "correct it, or set its tolerance (problem.rtol=0 problem.atol=0 where answers are exact)"
-            return (
-                f"case {case['name']}: the reference fails its own bound: {detail['bad']} of {detail['of']} elements, "
-                f"first at {detail['index']}: got {detail['got']}, the oracle expects {detail['expected']} within "
-                f"{detail['bound']}; {own}"
-            )
-    objection = reference.objection(right.data, right.outputs)
-    return f"case {case['name']}: the reference fails property_check: {objection}" if objection else ""
-
-
-_SOUND: tuple[tuple[str, Callable[[Reference, Case], str], str], ...] = (
-    ("arguments", _arguments, "generate_input returns what problem.yaml declares"),
-    ("seeds", _seeds, "same seed, same contents; other seed, other contents"),
-    ("inputs", _inputs, "reference and oracle leave them alone"),
-    ("reference", _reference, "passes its own check"),
-)
 
 
 def _verdict(mutant: Mutant, accepted: dict[str, bool], problem: dict[str, Any]) -> Row:
@@ -261,15 +179,6 @@ def _verdict(mutant: Mutant, accepted: dict[str, bool], problem: dict[str, Any])
     return name, True, f"on {len(accepted) - sum(accepted.values())} of {len(accepted)} cases"
 
 
-def _right(reference: Reference, case: Case) -> Right:
-    data = reference.data(case, case["seed"])
-    other = reference.data(case, case["seed"] + 1)
-    want, inout, check = reference.expect(data), reference.inout(data), reference.problem["check"]
-    eps = max(ALLOWED[check.get("allow", "")], torch.finfo(getattr(torch, check["accumulate"])).eps)
-    digits = min(round(-math.log2(eps)), 23)
-    return Right(data, reference.answer(data), want, other, reference.answer, digits, inout, reference.names)
-
-
 def _structured(reference: Reference, case: Case) -> Iterator[Right]:
     """Yield a case's contents of each structure that the judge draws; for benchmark cases only the timed kinds."""
     kinds = [kind for kind in reference.kinds() if kind.timed or case not in reference.problem["benchmarks"]]
@@ -278,13 +187,13 @@ def _structured(reference: Reference, case: Case) -> Iterator[Right]:
         if found := reference.structure_contents(case, data, number, kind):
             changed, _, want = found
             yield replace(
-                _right(reference, case), data=changed, outputs=reference.answer(changed), want=want, structured=True
+                Right.of(reference, case), data=changed, outputs=reference.answer(changed), want=want, structured=True
             )
 
 
 def _contents(reference: Reference) -> Iterator[Right]:
     cases = [*reference.problem["tests"], *reference.problem["benchmarks"]]
-    yield from (_right(reference, case) for case in cases)
+    yield from (Right.of(reference, case) for case in cases)
     for case in cases:
         yield from _structured(reference, case)
 
@@ -292,50 +201,3 @@ def _contents(reference: Reference) -> Iterator[Right]:
 def _accepts(reference: Reference, right: Right, answer: Tensors) -> bool:
     wrong = any(first_error(want, out) for want, out in zip(right.want, answer, strict=False))
     return not wrong and not reference.objection(right.data, answer)
-
-
-def _bytes(reference: Reference, data: Tensors) -> list[torch.Tensor]:
-    return [bits(tensor.clone()) for tensor in data[: len(data) - reference.outputs]]
-
-
-def _equal(first: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
-    return len(first) == len(other) and all(map(same_bits, first, other))
-
-
-def _mismatch(args: Sequence[Mapping[str, str]], data: Any, params: Mapping[str, Scalar]) -> str:
-    if not isinstance(data, tuple) or not all(isinstance(tensor, torch.Tensor) for tensor in data):
-        return "generate_input does not return a tuple of tensors"
-    roles = [arg["role"] for arg in args]
-    if hasattr(data, "binding"):  # imported: number and types of the inputs may vary by case
-        outputs = len(data.binding["outputs"])
-        return "" if outputs == roles.count("out") else f"the reference has {outputs} outputs, not {roles.count('out')}"
-    if len(data) != len(args):
-        return f"generate_input returns {len(data)} tensors, args declares {len(args)}"
-    if {*roles} == {"in"} or roles != sorted(roles, key=lambda role: role == "out"):
-        needs = "inputs come first, then at least one preallocated output (unless one is changed in place: inout)"
-        return f"the roles are {', '.join(roles)}; {needs}"
-    faults = (_argument_differs(arg, tensor, params) for arg, tensor in zip(args, data, strict=True))
-    return next((words for words in faults if words), "")
-
-
-def _argument_differs(arg: Mapping[str, str], tensor: torch.Tensor, params: Mapping[str, Scalar]) -> str:
-    name = arg["name"]
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    if arg.get("dtype", dtype) != dtype:
-        return f"{name} is {dtype}, args declares {arg['dtype']}"
-    shape, strides = tuple(tensor.shape), tensor.stride()
-    try:
-        declared = extents(arg.get("shape", ""), params)
-        steps = extents(written[1], params) if (written := _STRIDES.search(arg.get("layout", ""))) else None
-    except (ValueError, SyntaxError) as error:
-        return f"args of {name}: {error}"
-    if declared is not None and declared != shape:
-        return f"{name} has shape {shape}, args declares ({arg['shape']}) = {declared}"
-    if steps is not None and not (
-        len(steps) == len(shape)
-        and all(step == want for size, step, want in zip(shape, strides, steps, strict=True) if size > 1)
-    ):
-        return f"{name} has strides {strides}, args declares {steps}"
-    if steps is None and arg.get("layout", "").startswith("row-major") and not tensor.is_contiguous():
-        return f"{name} has strides {strides}, args declares row-major"
-    return ""

@@ -1,17 +1,18 @@
 """Answers the judge's requests in order, and keeps contents and sandboxes for the next one."""
 
-import contextlib
 import os
 import socket
 import traceback
+from functools import partial
 
 import torch
 
 from ksflow.errors import catch_foreign, error_location
+from ksflow.evaluation.judge.host import Host
 from ksflow.evaluation.judge.input_pool import InputPool, PoolLimits, problem_key
 from ksflow.evaluation.judge.overhead import Overhead
 from ksflow.evaluation.judge.probes import probe
-from ksflow.evaluation.judge.session import Host, Judgement
+from ksflow.evaluation.judge.session import Judgement
 from ksflow.evaluation.judge.spinner import IdleSpinner
 from ksflow.evaluation.judge.timing import Backend
 from ksflow.evaluation.processes import core_choice, core_pinning
@@ -63,7 +64,9 @@ class RequestHandler:
         self.spinner = spinner
         self.all_cores = os.sched_getaffinity(0)
         self.cores = cores
-        self.host = Host(light, heavy, cores.sandbox, levels.probe().level, loop=loop, resting=spinner.let_idle)
+        self.host = Host(
+            light, heavy, cores.sandbox, levels.probe().level, loop=loop, resting=partial(spinner.keep_awake, False)
+        )
         spinner.pin(cores.sandbox)
         overhead = Overhead(self.host.start({"language": "cpp"}, _NULL_LIMITS))
         self.backend = Backend(overhead, PoolLimits(lasts=self.host.level in levels.PRIVATE))
@@ -93,14 +96,14 @@ class RequestHandler:
         return None if request["op"] == "prepare" else {**_fault(caught[0]), "id": request["id"]}
 
     def _judge(self, pool: InputPool, request: Json) -> Json:
-        _move_to(self.cores.judge)
+        core_pinning.pin(self.cores.judge)
         try:
             with self.spinner.keep_awake(), self.backend.lease():
                 self.backend.release()
                 return Judgement(self.host, pool, self.backend, request).run()
         finally:
             pool.settle()
-            _move_to(self.all_cores)
+            core_pinning.pin(self.all_cores)
 
     def _pool(self, problem: Json) -> InputPool:
         name = problem_key(problem)
@@ -124,11 +127,6 @@ def _contents(pool: InputPool, request: Json) -> Json:
     entry.packed.numpy().tofile(request["into"])
     dims = [int(case["params"][name]) for name in pool.problem["dims"]]
     return {"pieces": [piece.message() for piece in layout.before()], "dims": dims}
-
-
-def _move_to(cores: set[int]) -> None:
-    with contextlib.suppress(OSError):
-        os.sched_setaffinity(0, cores)
 
 
 def _fault(error: BaseException) -> Json:

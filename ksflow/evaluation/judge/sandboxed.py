@@ -14,19 +14,22 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
 import torch
 
 from ksflow.evaluation.judge.buffers import Buffers, Layout
 from ksflow.evaluation.judge.failure import CAUSES, Failure, Log, Overdue, exit_failure, strip_controls, without_values
 from ksflow.evaluation.judge.freezer import Freezer, GroupFreezer, SignalFreezer
+from ksflow.evaluation.judge.host import SandboxSpec
 from ksflow.evaluation.sandbox import linux
 from ksflow.evaluation.sandbox.confine import PREFIX, PROCESSES
 from ksflow.evaluation.sandbox.kill_others import KEEPS_STARTING
 from ksflow.evaluation.sandbox.runners.cpu import CASE, DONE, GO, LARGEST_TEXT, NONCE
 
+_PASSED_ON = ("language", "memory_mb", "cpu_s", "cores", "level", "device", "devices")  # to the supervisor
 _SPIN_S = 0.002 if (os.cpu_count() or 1) > 1 else 0.0
 _LONGEST_WORD = 1 << 14
 _GONE_S = 15.0
@@ -36,30 +39,21 @@ ENDLESS = "an endless loop?"  # begins the reason for a call that was given up b
 _CALL_CPU_S, _TIMES_REFERENCE, _LEAST_WAIT_S = 4.0, 300.0, 0.1
 """Limits of a call that may be given up early: CPU seconds it has at least; multiple of the reference's time; seconds
 between looks. CPU time, so that a busy machine does not count against the kernel."""
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class SandboxSpec:
-    """Parameters of a new sandbox."""
+def _or_ended(method: "Callable[Concatenate[Sandbox, P], T]") -> "Callable[Concatenate[Sandbox, P], T]":
+    """Turn an error of the system's in a method into the failure of a sandbox that has ended."""
 
-    zygote: socket.socket
-    language: str
-    files: dict[str, str] = field(default_factory=dict)
-    artefact: str = ""
-    digest: str = ""  # SHA-256 of the artefact; a file with another digest is not loaded. Empty if unknown.
-    loop: str = ""  # path of the library that calls a native kernel (`runners/loop.cpp`); empty: Python calls it
-    memory_mb: int = 4096
-    cpu_s: int = 600
-    cores: tuple[int, ...] = ()  # of its own; empty if there is none to spare
-    level: str = "rlimits"
-    supervisor_s: float = 60.0
-    """Time limit for an answer of the supervisor, after which the failure is the machine's, not the kernel's."""
-    extra: dict[str, object] = field(default_factory=dict)  # further options of the runner
-    device: dict[str, str] = field(default_factory=dict)
-    """On a GPU: its `platform`, and the `mode` in which the kernel is called: launch, native or torch."""
-    devices: tuple[str, ...] = ()  # paths of the GPU's device files
-    resting: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
-    """Entered while a late answer is awaited; stops the process that keeps the judge's core awake."""
+    @wraps(method)
+    def asked(sandbox: "Sandbox", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(sandbox, *args, **kwargs)
+        except OSError:
+            raise sandbox._ended() from None
+
+    return asked
 
 
 class Sandbox:
@@ -139,7 +133,7 @@ class Sandbox:
     def keep_one_process(self) -> bool:
         """Lock the sandbox to one process, whose CPU clock then covers all of its work; its other processes are
         killed. Returns False if this system cannot prevent new ones. Raises Failure."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(ConnectionError):
             self.supervisor.send(b"lock")
         self._until(lambda: self.locked is not None, "its supervisor does not answer")
         if self._others:
@@ -147,15 +141,13 @@ class Sandbox:
             raise Failure(kind, self._others)
         return bool(self.locked)
 
+    @_or_ended
     def freeze(self) -> None:
         """Stop all threads of the sandbox's process until `thaw` or `go`. Raises Failure. Call `keep_one_process`
         first: other processes are not stopped."""
-        try:
-            if self._freezer is None:
-                self._freezer = GroupFreezer(Path(self._group)) if self._group else SignalFreezer(self.pid)
-            self._freezer.stop()
-        except OSError:
-            raise self._ended() from None
+        if self._freezer is None:
+            self._freezer = GroupFreezer(Path(self._group)) if self._group else SignalFreezer(self.pid)
+        self._freezer.stop()
         self._frozen = True
         started = time.perf_counter()
         while not self._freezer.is_stopped():
@@ -218,12 +210,10 @@ class Sandbox:
         """Return a copy of a slot's outputs."""
         return self.region(slot, out=True).clone()
 
+    @_or_ended
     def cpu_s(self) -> float:
         """Return the CPU seconds of the sandbox's process with all its threads. Raises Failure."""
-        try:
-            return linux.cpu_s(self.pid)
-        except OSError:
-            raise self._ended() from None
+        return linux.cpu_s(self.pid)
 
     def region(self, slot: int, out: bool) -> torch.Tensor:
         """Return a slot's bytes."""
@@ -239,7 +229,7 @@ class Sandbox:
         if self._freezer is not None:
             self._freezer.close()
         try:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(ConnectionError, TimeoutError):
                 self.supervisor.send(b"end")
                 self.supervisor.settimeout(_GONE_S)
                 while (message := self.supervisor.recv(_LONGEST_WORD)) and message != b"gone":
@@ -254,20 +244,14 @@ class Sandbox:
         """Return the zygote's start message; `artefact` is the index of the compiled kernel among the descriptors."""
         return {
             **start.extra,
-            "language": start.language,
+            **{name: getattr(start, name) for name in _PASSED_ON},
             "main": next(iter(start.files), ""),
             "folder": self.folder,
             "inputs_bytes": self._buffers.sizes.inputs_bytes,
             "outputs_bytes": self._buffers.sizes.outputs_bytes,
-            "memory_mb": start.memory_mb,
-            "cpu_s": start.cpu_s,
-            "cores": start.cores,
             **({"processes": PROCESSES + 4 * len(start.cores)} if len(start.cores) > 1 else {}),
-            "level": start.level,
             "artefact": artefact,
             "loop": bool(start.loop),
-            "device": start.device,
-            "devices": start.devices,
         }
 
     def _let_go(self) -> None:
@@ -275,12 +259,10 @@ class Sandbox:
         self.supervisor.close()
         self.socket.close()
 
+    @_or_ended
     def _say(self, word: bytes, body: bytes) -> bytes:
         nonce = secrets.token_bytes(NONCE)
-        try:
-            self.socket.send(word + nonce + body)
-        except OSError:
-            raise self._ended() from None
+        self.socket.send(word + nonce + body)
         return nonce
 
     def _expect_silence(self) -> None:
@@ -356,7 +338,7 @@ class Sandbox:
     def _supervisor_message(self) -> bytes:
         try:
             return self.supervisor.recv(_LONGEST_WORD)
-        except OSError:
+        except ConnectionError:
             return b""
 
     def _note(self, message: bytes) -> None:

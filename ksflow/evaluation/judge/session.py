@@ -4,10 +4,9 @@ import contextlib
 import math
 import os
 import re
-import socket
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial, reduce
 
 import torch
@@ -16,12 +15,12 @@ from ksflow.evaluation.judge.buffers import Buffers
 from ksflow.evaluation.judge.check import Rejected, WaitBudget, check
 from ksflow.evaluation.judge.comparison import Effort, PairedComparison
 from ksflow.evaluation.judge.failure import Failure, at_line
+from ksflow.evaluation.judge.host import Host
 from ksflow.evaluation.judge.input_pool import InputPool
 from ksflow.evaluation.judge.outcome import Outcome
-from ksflow.evaluation.judge.sandboxed import ENDLESS, Sandbox, SandboxSpec
+from ksflow.evaluation.judge.sandboxed import ENDLESS, Sandbox
 from ksflow.evaluation.judge.timing import Backend
 from ksflow.evaluation.processes import quota
-from ksflow.evaluation.sandbox.levels import PRIVATE
 from ksflow.records.base import Json, mean
 from ksflow.records.evidence import BUSY, RESOLVED
 
@@ -36,48 +35,8 @@ _SUSPECTED = Effort(most=2)  # for a failed rival: beside itself, in each place
 _HELD_BACK = 1.1  # a rival slower than recorded by this factor may be holding back
 _COMPILES = re.compile(r"compile|jit|inline|triton|numba", re.IGNORECASE)
 """Found in a Python kernel whose first call may compile."""
-_MODES = {"": "null", "torch": "null torch", "host": "native", "strong": "launch"}
-"""How a GPU kernel's artefact was made -> how the kernel is called."""
-_DRIVER_MB = 12 << 10  # host memory of a GPU's driver and libraries
 _UNREADABLE = ("SyntaxError: ", "IndentationError: ", "TabError: ")
 """Python's messages about a file that cannot be compiled."""
-
-
-@dataclass(frozen=True)
-class Host:
-    """Where sandboxes are started and run."""
-
-    light: socket.socket
-    torch: socket.socket
-    cores: tuple[int, ...]  # the sandboxes'
-    level: str
-    device: Json = field(default_factory=dict)  # on a GPU: platform, device files, further paths that its runtime reads
-    loop: str = ""  # path of the library that calls native kernels on a CPU
-    resting: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext  # as in `SandboxSpec`
-
-    def start(self, kernel: Json, limits: Json) -> SandboxSpec:
-        """Return the parameters of a sandbox for this kernel."""
-        native = kernel["language"] in ("cpp", "null") or bool(kernel.get("artefact"))
-        mode = _MODES[kernel.get("mode", "")] if native else "torch"
-        on_device = {"mode": mode, **{key: self.device[key] for key in ("platform", "visible")}} if self.device else {}
-        interpret = kernel.get("interpret", {})
-        cache = kernel.get("compile_cache", {}) if self.level in PRIVATE else {}
-        return SandboxSpec(
-            zygote=self.light if native and not mode.endswith("torch") else self.torch,
-            language=kernel["language"],
-            files={} if native else kernel["files"],
-            artefact=kernel.get("artefact", ""),
-            digest=kernel.get("digest", ""),
-            loop="" if self.device or not native else self.loop,
-            memory_mb=limits["memory_mb"] + (_DRIVER_MB if self.device else 0),
-            cpu_s=(int(limits["check_s"] + limits["time_s"]) + 10) * max(len(self.cores), 1),
-            cores=self.cores,
-            level=self.level,
-            extra={**interpret, **cache, "extra": [*self.device.get("folders", ()), *interpret.get("extra", ())]},
-            device=on_device,
-            devices=tuple(self.device.get("files", ())),
-            resting=self.resting,
-        )
 
 
 class Judgement:

@@ -11,8 +11,8 @@ from functools import partial
 import torch
 
 from ksflow.evaluation.judge.buffers import Tensors
-from ksflow.evaluation.judge.mutants import Change, Right, WrongAnswer, digits, unread_substitutes
-from ksflow.evaluation.judge.tolerance import parts, rms
+from ksflow.evaluation.judge.elements import parts, rms
+from ksflow.evaluation.judge.mutants import WORDS, Change, Right, WrongAnswer, digits, unread_substitutes
 
 _INPUTS, _DIMENSIONS = 4, 3  # how many of the largest inputs and dimensions are tried
 _TAIL, _COARSE = 8, 8
@@ -20,17 +20,9 @@ _FEWEST = 16  # least rows and columns of a matrix that is replaced by one of lo
 _MOST_RANK = 64
 _ENOUGH_BITS = {torch.bfloat16: 4, torch.float16: 7}
 """Mantissa bits of a 16-bit number that an fp8 operand (e4m3) lacks."""
-_NOTHING_LEFT = "no part of an input that could be left out affects the outputs (integers are not tried)"
 UNREAD = "one input left unread"
 """Reported and not refused for another format's tolerance, which may be wide enough to ignore small biases."""
-KINDS = {
-    UNREAD: "no other contents of an input affect the outputs",
-    "a part of an input": _NOTHING_LEFT,
-    "a sample of an input": _NOTHING_LEFT,
-    "one operand in lower precision": "no operand could be narrower, or it would not show in the outputs' own digits",
-    "outputs copied from their neighbours": "every output is too small for that",
-    "a matrix of low rank": "no output is a matrix, or they are of low rank",
-}
+KINDS: dict[str, str] = WORDS["shortcuts"]
 """Kind of shortcut -> why it may not apply."""
 
 

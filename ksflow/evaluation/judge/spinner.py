@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 from ksflow.evaluation.sandbox import linux
@@ -37,16 +36,9 @@ class IdleSpinner:
             os.waitpid(self.pid, os.WUNTRACED)  # it stops itself once it is pinned; an earlier SIGCONT would be lost
         os.close(self._core)
 
-    def keep_awake(self) -> AbstractContextManager[None]:
-        """Keep the core awake during the block."""
-        return self._during(True)
-
-    def let_idle(self) -> AbstractContextManager[None]:
-        """Stop spinning during the block."""
-        return self._during(False)
-
     @contextlib.contextmanager
-    def _during(self, spins: bool) -> Iterator[None]:
+    def keep_awake(self, spins: bool = True) -> Iterator[None]:
+        """Keep the core awake during the block, or let it idle."""
         before = self._spins
         self._tell(spins)
         try:
@@ -69,8 +61,7 @@ def _spin(reader: int) -> None:
             # waits this process would get the group's whole share, half of the core: so it gets a group of its own with
             # the least share.
             os.setsid()
-            with contextlib.suppress(OSError):
-                Path("/proc/self/autogroup").write_text(_LEAST_SHARE, encoding="ascii")
+            linux.write_setting(Path("/proc/self/autogroup"), _LEAST_SHARE)
             core, *others = cores
             for other in others:
                 if (pid := os.fork()) == 0:
@@ -83,7 +74,5 @@ def _spin(reader: int) -> None:
             os.kill(os.getpid(), signal.SIGSTOP)
             while True:
                 pass
-    except OSError:
-        pass
     finally:
         os._exit(0)

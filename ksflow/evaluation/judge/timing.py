@@ -7,16 +7,12 @@ of a call do not exist before the previous call has ended, and a sandbox's work 
 Two clocks measure a batch, and the larger time counts: the judge's wall clock, and the CPU time of the sandbox's
 process since its previous batch, which covers work before the answer, after the answer, and while the sandbox ought to
 be frozen. The time of a null kernel, which has a batch in every round, is subtracted from both (see `overhead`;
-`samples` combines the clocks). On two cores of an AMD EPYC (a virtual machine, 2026-11-22) a null batch called from
-Python took 25 to 29 µs, of which 2 to 3 µs are the thaw; freezing takes 16 to 20 µs more, outside of the wall time.
-With sixteen idle threads in the sandbox a batch takes 4 µs longer.
+`samples` combines the clocks).
 
-A short kernel gets more rounds in the same time. Every second round reverses the order of the round before, and pairs
-of rounds form a Williams design: of any two kernels each comes first equally often in every pair of rounds, and over
-twice as many rounds as there are kernels, the null kernel included, each has had every place and every predecessor
-equally often. The first kernel after new contents may need 60 % more time than in another place (inputs of 2 MB, two
-cores of an AMD EPYC, 2026-11-28), the kernel after the null kernel 8 µs less (inputs of 16 kB, same machine and day).
-So nothing is decided after an odd number of rounds.
+A short kernel gets more rounds in the same time. Pairs of rounds form a Williams design: over twice as many rounds as
+there are kernels, the null kernel included, each has had every place and every predecessor equally often. The first
+kernel after new contents may need 60 % more time than in another place (inputs of 2 MB, two cores of an AMD EPYC,
+2026-11-28). So nothing is decided after an odd number of rounds.
 """
 
 import math
@@ -236,8 +232,7 @@ class CaseBenchmark:
                 if kernel.required:
                     raise
                 for each in (kernels, self.kernels):
-                    if kernel in each:
-                        each.remove(kernel)
+                    each[:] = [other for other in each if other is not kernel]
                 kernel.sandbox.close()
                 self.dropped[kernel.name] = str(error)
 

@@ -38,6 +38,12 @@ def use_all_cores() -> None:
         os.sched_setaffinity(0, map(int, cores.split()))
 
 
+def pin(cores: Iterable[int], pid: int = 0) -> None:
+    """Move a process (0: this one) to these cores, unless it has ended or may not be moved."""
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(pid, cores)
+
+
 def move_off_cores(cores: Iterable[int], but: Iterable[int]) -> None:
     """Move this process and its children, `but` some, off these cores, if others are left."""
     others = os.sched_getaffinity(0) - set(cores)
@@ -45,5 +51,4 @@ def move_off_cores(cores: Iterable[int], but: Iterable[int]) -> None:
     for task in list(moved):
         moved |= {*map(int, text_of(Path(f"/proc/self/task/{task}/children")).split())} - set(but)
     for pid in moved if others else ():
-        with contextlib.suppress(OSError):  # it has just ended, or may not be moved
-            os.sched_setaffinity(pid, others)
+        pin(others, pid)

@@ -83,7 +83,7 @@ def _look() -> None:
             for watch in _watched:
                 if not watch.expired and time.monotonic() > watch.until:
                     watch.expired = True
-                    with contextlib.suppress(OSError):
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
                         if watch.process.poll() is None and os.getpgid(watch.process.pid) == watch.process.pid:
                             os.killpg(watch.process.pid, signal.SIGKILL)
                     watch.process.kill()

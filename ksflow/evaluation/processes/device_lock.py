@@ -81,7 +81,7 @@ def _opened(file: str) -> int:
         return os.open(file, flags)
     except FileNotFoundError:
         made = os.open(file, flags | os.O_CREAT, 0o666)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(PermissionError):  # another user has made it meanwhile
             os.fchmod(made, 0o666)
         return made
 
@@ -90,12 +90,12 @@ def _holder(lock: int) -> str:
     """Return the process, command and user that hold the lock of an open file; "" if not visible."""
     status = os.fstat(lock)
     inode = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path("/proc/locks").read_text(encoding="utf-8").splitlines():
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        for line in home.text_of(Path("/proc/locks")).splitlines():
             _, kind, _, _, pid, where, *_ = line.split()
             if kind != "FLOCK" or where != inode or int(pid) <= 0:
                 continue
-            words = Path("/proc", pid, "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+            words = home.text_of(Path("/proc", pid, "cmdline")).replace("\0", " ").strip()
             uid = os.stat(f"/proc/{pid}").st_uid
             return f"process {pid} ({strip_controls(words)[:_SHOWN]}, user {_name(uid)})"
     return ""

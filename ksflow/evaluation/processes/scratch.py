@@ -20,7 +20,7 @@ def make_folder() -> Path:
     """Return a new folder of this process, removed at its end, or by `remove_abandoned` later."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(FileNotFoundError, BlockingIOError):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # else another process is removing it
             if folder.exists():  # else it was removed before it was locked

@@ -83,6 +83,10 @@ class ServerProcess:
         self.close()
         self._start()
 
+    def kill(self) -> None:
+        """Kill the process at once. A thread that is in `ask` gets Closed."""
+        self._process.kill()
+
     def close(self) -> None:
         self._end()
 

@@ -6,6 +6,8 @@ import os
 import select
 import struct
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 Message = dict[str, Any]
@@ -30,12 +32,10 @@ def send(fd: int, message: Message, timeout_s: float = SEND_S) -> None:
     except ValueError as error:
         raise ValueError(f"{_odd_number(message) or error} cannot be sent") from error
     data = memoryview(_HEAD.pack(len(body)) + body)
-    try:
+    with _closed():
         while data:
             _await(fd, select.POLLOUT, deadline, "accepted no message in time")
             data = data[os.write(fd, data[: select.PIPE_BUF]) :]  # a write of this size does not block now
-    except OSError as error:
-        raise Closed(str(error)) from error
 
 
 def receive(fd: int, timeout_s: float | None = None) -> Message:
@@ -64,14 +64,21 @@ def _exactly(fd: int, count: int, deadline: float | None) -> bytes:
     parts = bytearray()
     while len(parts) < count:
         _await(fd, select.POLLIN, deadline, LATE)
-        try:
+        with _closed():
             chunk = os.read(fd, min(count - len(parts), 1 << 16))
-        except OSError as error:
-            raise Closed(str(error)) from error
         if not chunk:
             raise Closed("end of stream")
         parts += chunk
     return bytes(parts)
+
+
+@contextmanager
+def _closed() -> Iterator[None]:
+    """Raise Closed for an error of the pipe."""
+    try:
+        yield
+    except OSError as error:
+        raise Closed(str(error)) from error
 
 
 def _await(fd: int, event: int, deadline: float | None, otherwise: str) -> None:

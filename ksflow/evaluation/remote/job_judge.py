@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ksflow import home
 from ksflow.errors import StageError, stage_boundary
-from ksflow.evaluation.compilers import client, hip, nvcc
+from ksflow.evaluation.compilers import cpp, hip, nvcc
 from ksflow.evaluation.judge import VERSION
 from ksflow.evaluation.judge.evaluator import LocalJudge
 from ksflow.evaluation.remote.job_store import JudgeJob
@@ -73,7 +73,7 @@ class JobJudge:
     def look_again(self) -> None:
         """What this machine lacked may be there now: end the judge, and forget which compilers there are."""
         self.close()
-        for find in (client.find, nvcc.find, hip.find):
+        for find in (cpp.find, nvcc.find, hip.find):
             find.cache_clear()
 
     def close(self) -> None:

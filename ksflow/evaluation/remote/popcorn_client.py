@@ -16,6 +16,7 @@ import httpx
 import yaml
 
 from ksflow.errors import ConfigError
+from ksflow.home import text_of
 from ksflow.records import Json
 
 _HEADER = "X-Popcorn-Cli-Id"
@@ -182,8 +183,8 @@ def cli_id() -> str:
     """Who asks: from the environment, else from where `popcorn register` keeps it. ConfigError."""
     identity = os.environ.get(_VARIABLE, "").strip()
     if not identity:
-        with suppress(OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError):  # it may be no mapping
-            settings = yaml.safe_load((Path.home() / ".popcorn.yaml").read_text(encoding="utf-8"))
+        with suppress(yaml.YAMLError, AttributeError):  # it may be no mapping
+            settings = yaml.safe_load(text_of(Path.home() / ".popcorn.yaml"))
             identity = str(settings.get("cli_id") or "").strip()
     if not identity:
         raise ConfigError(f"nobody to submit as: run `popcorn register discord` (or github), or set {_VARIABLE}")

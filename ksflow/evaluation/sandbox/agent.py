@@ -208,8 +208,7 @@ def _become(order: dict[str, Any], own_root: bool) -> NoReturn:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if order["held"]:
             resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
-            with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="utf-8") as file:
-                file.write("1000")
+            linux.write_setting(linux.FIRST_TO_DIE, 1000)
             linux.no_new_privileges()
             linux.set_capabilities(0)
             readable = ["/"] if own_root else [*order["readable"], *_USERS]

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ksflow.evaluation.processes import quota
+from ksflow.evaluation.sandbox import linux
+from ksflow.home import text_of
 
 _PREFIX = "ksflow-"
 _CANDIDATE = "candidate"
@@ -48,8 +50,7 @@ class Group:
             raise
         settings = {"memory.swap.max": 0, "memory.oom.group": 1} if self._unified else {}
         for name, value in (settings or {"memory.memsw.limit_in_bytes": memory_bytes}).items():
-            with contextlib.suppress(OSError):
-                _write(self._memory / name, value)
+            linux.write_setting(self._memory / name, value)
 
     def add(self, pid: int) -> None:
         """Add a process, and with it its future descendants."""
@@ -75,11 +76,8 @@ class Group:
 
     def out_of_memory(self) -> bool:
         """Return whether a process was killed because the tree had used up its memory."""
-        with contextlib.suppress(OSError):
-            file = self._memory / ("memory.events" if self._unified else "memory.oom_control")
-            words = file.read_text(encoding="utf-8").split()
-            return any(word == "oom_kill" and count != "0" for word, count in itertools.pairwise(words))
-        return False
+        words = text_of(self._memory / ("memory.events" if self._unified else "memory.oom_control")).split()
+        return any(word == "oom_kill" and count != "0" for word, count in itertools.pairwise(words))
 
     def remove(self) -> None:
         """Remove the cgroups, when their last process is gone."""
@@ -118,10 +116,9 @@ def _freezing_parent() -> Path | None:
 def _version_2() -> Parents | None:
     own = _own("")
     for folder in [own, *own.parents] if own else []:
-        with contextlib.suppress(OSError):
-            handed_down = (folder / "cgroup.subtree_control").read_text(encoding="utf-8").split()
-            if {"memory", "pids"} <= set(handed_down) and os.access(folder / "cgroup.procs", os.W_OK):
-                return Parents(folder, folder, unified=True)
+        handed_down = text_of(folder / "cgroup.subtree_control").split()
+        if {"memory", "pids"} <= set(handed_down) and os.access(folder / "cgroup.procs", os.W_OK):
+            return Parents(folder, folder, unified=True)
     return None
 
 

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ksflow.evaluation.processes import core_pinning
 from ksflow.evaluation.sandbox import cgroup, counters, landlock, levels, linux, policy, root, seccomp
 
 _FIRST_UID, _UIDS = 61184, 4336  # systemd's range for throw-away users
@@ -72,8 +73,7 @@ def confine(order: dict[str, Any], artefacts: list[int]) -> int | None:
     folder, uid, level = order["folder"], order["uid"], order["level"]
     private = level in levels.PRIVATE
     if order["cores"]:
-        with contextlib.suppress(OSError):
-            os.sched_setaffinity(0, order["cores"])
+        core_pinning.pin(order["cores"])
     _limit(order)
     if uid is not None:
         _become(order, reader=not private and order["language"] == "python" and _closed_home())
@@ -81,8 +81,7 @@ def confine(order: dict[str, Any], artefacts: list[int]) -> int | None:
         linux.set_capabilities(0)
     os.chdir(folder)
     linux.set_dumpable(True)
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="utf-8") as file:
-        file.write("1000")  # out of memory, the candidate is killed, not its supervisor
+    linux.write_setting(linux.FIRST_TO_DIE, 1000)  # out of memory, the candidate is killed, not its supervisor
     linux.die_with_parent()
     linux.no_new_privileges()
     if level == "landlock":

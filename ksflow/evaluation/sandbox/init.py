@@ -16,6 +16,7 @@ import stat
 import subprocess
 from typing import Any, NoReturn
 
+from ksflow.evaluation.processes import core_pinning
 from ksflow.evaluation.sandbox import levels, linux, root
 from ksflow.evaluation.sandbox.confine import confine
 from ksflow.evaluation.sandbox.runners import cpu, device
@@ -29,8 +30,7 @@ def run(order: dict[str, Any], supervisor: socket.socket, fds: list[int]) -> NoR
     linux.adopt_orphans()
     # leave the candidate's cores: this process wakes up whenever the candidate is stopped
     if others := os.sched_getaffinity(0) - {*order["cores"]}:
-        with contextlib.suppress(OSError):
-            os.sched_setaffinity(0, others)
+        core_pinning.pin(others)
     try:
         candidate = _start(order, supervisor, fds)
     except OSError as error:

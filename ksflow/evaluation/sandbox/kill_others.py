@@ -9,9 +9,11 @@ import contextlib
 import os
 import signal
 import time
+from pathlib import Path
 
 from ksflow.evaluation.sandbox import linux
 from ksflow.evaluation.sandbox.confine import PROCESSES
+from ksflow.home import text_of
 
 KEEPS_STARTING = "keeps starting processes"
 _PATIENCE_S = 20.0  # time for large processes to die, and for a fork to complete
@@ -46,27 +48,17 @@ def kill_other_processes(root: int, candidate: int) -> str:
 
 def is_running(pid: int) -> bool:
     """Return whether a process exists and is not stopped."""
-    return _state(f"/proc/{pid}/stat") not in _NOT_RUNNING
+    return _state(Path("/proc", str(pid))) not in _NOT_RUNNING
 
 
 def _stopped(pid: int) -> bool:
     """Return whether no thread of a process runs; True if the process is gone."""
-    folder = f"/proc/{pid}/task"
-    before = _names(folder)
-    states = [_state(f"{folder}/{name}/stat") for name in before]
-    return all(state in _NOT_RUNNING for state in states) and _names(folder) == before
+    before = linux.tasks(pid)
+    return all(_state(task) in _NOT_RUNNING for task in before) and linux.tasks(pid) == before
 
 
-def _names(folder: str) -> list[str]:
-    with contextlib.suppress(OSError):
-        return sorted(os.listdir(folder))
-    return []
-
-
-def _state(file: str) -> str:
-    with contextlib.suppress(OSError), open(file, "rb") as text:
-        return chr(text.read().rpartition(b")")[2].split()[0][0])
-    return ""
+def _state(folder: Path) -> str:
+    return text_of(folder / "stat").rpartition(")")[2].strip()[:1]
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

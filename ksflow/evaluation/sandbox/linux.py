@@ -10,12 +10,15 @@ import signal
 import socket
 import struct
 import time
+from pathlib import Path
 
 from ksflow.evaluation.sandbox import syscalls
+from ksflow.home import bytes_of
 
 NEW_NAMESPACES = 0x00020000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000
 """Mounts, host name, IPC, processes, network."""
 NEW_USERS = 0x10000000
+FIRST_TO_DIE = Path("/proc/self/oom_score_adj")  # takes 1000 for a process to be killed first when memory is short
 READ_ANY_FILE = 1 << 2  # CAP_DAC_READ_SEARCH: read files and search folders
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS = 1, 4, 8
@@ -134,6 +137,14 @@ def change_root(folder: str) -> None:
     os.chdir("/")
 
 
+def write_setting(file: Path, value: object) -> bool:
+    """Write a setting below /proc or /sys; return whether the system has taken it."""
+    with contextlib.suppress(OSError):
+        file.write_text(str(value), encoding="ascii")
+        return True
+    return False
+
+
 def bring_up_loopback() -> None:
     """Bring up 127.0.0.1 in a new network namespace, if permitted."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
@@ -146,16 +157,19 @@ def cpu_s(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | 2)
 
 
+def tasks(pid: int) -> list[Path]:
+    """Return the folders below /proc of a process' threads, in order; empty if the process is gone."""
+    with contextlib.suppress(OSError):
+        return sorted(Path(f"/proc/{pid}/task").iterdir())
+    return []
+
+
 def descendants(root: int, dead: bool = True) -> list[int]:
     """Return every process below `root`, nearest first; `dead`: with unreaped ones."""
     parents: dict[int, list[int]] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split()
-        except OSError:
-            continue
-        if dead or fields[0] != b"Z":
+        fields = bytes_of(Path("/proc", name, "stat")).rpartition(b")")[2].split()
+        if fields and (dead or fields[0] != b"Z"):
             parents.setdefault(int(fields[1]), []).append(int(name))
     processes, queue = [], [root]
     while queue:

@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 from ksflow.evaluation.sandbox import cgroup, init, kill_others, levels, linux, seccomp
 from ksflow.evaluation.sandbox.confine import PREFIX, PROCESSES, describe_layers, own_uid, shared_bytes
 from ksflow.evaluation.sandbox.root import DISK_MB
+from ksflow.home import text_of
 
 _PATIENCE_S = 10.0
 _LONGEST_WORD = 1024
@@ -197,8 +198,8 @@ class _Supervisor:
 def _memory(pids: list[int]) -> int:
     pages = 0
     for pid in pids:
-        with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/statm", encoding="utf-8") as file:
-            fields = file.read().split()
+        with contextlib.suppress(IndexError):  # it has ended
+            fields = text_of(Path(f"/proc/{pid}/statm")).split()
             pages += int(fields[1]) - int(fields[2])
     return pages * resource.getpagesize()
 

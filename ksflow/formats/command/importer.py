@@ -17,7 +17,7 @@ from ksflow.errors import ConfigError, reaching, suggest
 from ksflow.formats.checkout import path_in_checkout, provenance, slug
 from ksflow.home import not_source
 from ksflow.kernels.languages import ENDINGS, detect_language
-from ksflow.kernels.problem.loader import read_text
+from ksflow.kernels.problem.file import read_text
 from ksflow.records import Case, Json, Kernel, Limits, Problem, Seed
 
 _UNITS = ("ns", "us", "ms", "s")

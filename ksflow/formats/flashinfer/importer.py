@@ -8,26 +8,20 @@ three sizes; without it, the first workloads of the data set are taken. Solution
 whose traces say how they did check the judge.
 """
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ksflow.errors import ConfigError, suggest
 from ksflow.formats.assembly import ParsedProblem, assemble
-from ksflow.formats.checkout import parse_python, provenance, slug
-from ksflow.formats.flashinfer.solutions import FLOAT4, adapt_solution, axis_sizes, compile_lines, params
+from ksflow.formats.checkout import provenance, slug
+from ksflow.formats.flashinfer.definitions import is_texts, json_lines, read_definition, read_json, read_workloads
+from ksflow.formats.flashinfer.solutions import FLOAT4, adapt_solution, compile_lines, params
 from ksflow.formats.gpumode.importer import reference_seed
 from ksflow.kernels.languages import LANGUAGES, ON_DEVICE, detect_language
-from ksflow.kernels.problem.loader import read_text
+from ksflow.kernels.problem.file import read_text
 from ksflow.records import Json, Kernel, Problem, Seed, Target
 
-_MOST = 8  # workloads that are taken where none are named
-_SIZES = (64, 256, 1024)
-_FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
-_DTYPES = {*_FLOATS, "int64", "int32", "int16", "int8", "bool"}
-_INPUTS = ("random", "scalar", "safetensors", "custom")
 _SOL = "definition.json"  # the file that a problem of SOL-ExecBench is in, with others beside it
 _TOLERANCE = {"rtol": "max_rtol", "atol": "max_atol", "ratio": "required_matched_ratio", "most": "max_error_cap"}
 """Bound -> SOL-ExecBench's name for it. It has allow_negative_inf, too: infinities that are equal pass here anyway."""
@@ -59,8 +53,8 @@ def load(  # noqa: PLR0913 - what a user may say of a definition
     the largest that fits the budget, null is none; workloads with tensors from files are never cut.
     """
     file, base = _file(path, root, definition)
-    task, sol = _definition(file), file.name == _SOL
-    chosen = [*{repr(params(work)): work for work in _workloads(file, base, task, workloads)}.values()]
+    task, sol = read_definition(file), file.name == _SOL
+    chosen = [*{repr(params(work)): work for work in read_workloads(file, base, task, workloads)}.values()]
     asked = {"rtol": rtol, "atol": atol, "ratio": ratio}
     usual = {"rtol": 1e-2, "atol": 1e-2, "ratio": 0.99 if sol else 0.95 if task.get("op_type") == "moe" else 1.0}
     own = {work["uuid"]: _bounds(usual, work["tolerance"], asked) for work in chosen if work.get("tolerance")}
@@ -95,125 +89,6 @@ def _bounds(usual: Json, tolerance: Json, asked: Json) -> Json:
     """What a user asks for, else a workload says, else is usual."""
     said = {key: asked.get(key) if asked.get(key) is not None else tolerance.get(_TOLERANCE[key]) for key in _TOLERANCE}
     return {**usual, **{key: value for key, value in said.items() if value is not None}}
-
-
-def _json(body: str, where: Path) -> Json:
-    try:
-        value = json.loads(body)
-    except ValueError as error:
-        raise ConfigError(f"{where} is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise ConfigError(f"{where} holds no JSON object")
-    return value
-
-
-def _definition(file: Path) -> Json:
-    definition = _json(read_text(file), file)
-    if missing := [key for key in ("name", "axes", "inputs", "outputs", "reference") if not definition.get(key)]:
-        raise ConfigError(f"{file} is no definition: it lacks {', '.join(missing)}")
-    if fault := next(_faults(definition), ""):
-        raise ConfigError(f"{file} is no definition: {fault}")
-    taken, made = ({tensor["dtype"] for tensor in definition[side].values()} for side in ("inputs", "outputs"))
-    if unknown := sorted((taken - {*FLOAT4} | made) - _DTYPES):
-        can = f"{', '.join(sorted(_DTYPES))}, and float4 of inputs"
-        raise ConfigError(f"{file}: {', '.join(unknown)} cannot be judged; it can: {can}")
-    entry = definition.get("custom_inputs_entrypoint")
-    parse_python(file, definition["reference"], ["run", *([str(entry)] if entry else [])], "its reference has to")
-    if "sampling" in str(definition.get("op_type", "")):
-        raise ConfigError(f"{file}: its answer is drawn at random, and the judge compares element by element")
-    if definition["name"].startswith("dsa_topk_indexer"):
-        raise ConfigError(
-            f"{file}: upstream compares the scores of what is chosen, in any order; the judge compares element by "
-            "element and would reject right answers"
-        )
-    return definition
-
-
-def _faults(content: Json) -> Iterator[str]:
-    """What of a definition is not as the format has it; only the first is to be trusted."""
-    if not (isinstance(content["name"], str) and isinstance(content["reference"], str)):
-        yield "name and reference are text"
-    for kind in ("axes", "inputs", "outputs"):
-        if not (isinstance(content[kind], dict) and all(isinstance(item, dict) for item in content[kind].values())):
-            yield f"{kind} is not a mapping of names to mappings"
-    for name, axis in content["axes"].items():
-        value = {"const": axis.get("value"), "expr": axis.get("expression"), "var": ""}.get(axis.get("type"))
-        if type(value) is not (int if axis.get("type") == "const" else str):
-            yield f"axis {name} is neither var, nor const with a whole number as its value, nor expr with an expression"
-    for key in ("constraints", "tags"):
-        if not _texts(content.get(key) or []):
-            yield f"{key} is not a list of texts"
-    for name, tensor in (*content["inputs"].items(), *content["outputs"].items()):
-        shape = tensor.get("shape", "none")
-        if not (isinstance(tensor.get("dtype"), str) and (shape is None or _texts(shape))):
-            yield f"{name} has no shape (a list of axes, or null) or no dtype"
-        if lost := [axis for axis in shape or () if axis not in content["axes"] and not axis.isdecimal()]:
-            yield f"{name} has the axis {lost[0]}, which axes does not"
-
-
-def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
-def _workloads(file: Path, base: Path, content: Json, wanted: str | Sequence[str] | None) -> list[Json]:
-    """Each with `uuid`, `axes` and `inputs`."""
-    known = {} if wanted == "random" else {work["uuid"]: work for work in _listed(file, base, content["name"])}
-    if wanted not in (None, "random"):
-        names = [wanted] if isinstance(wanted, str) else list(wanted or ())
-        if lost := [name for name in names if name not in known]:
-            raise ConfigError(f"{content['name']} has no workload {lost[0]}; {suggest(lost[0], [*known, 'random'])}")
-        works = [known[name] for name in names]
-    else:
-        works = list(known.values())[:_MOST] or _random_workloads(content)
-    for work in works:
-        where, kinds = f"{file}: workload {work['uuid']}", dict.fromkeys(content["inputs"], "random")
-        kinds |= {name: entry["type"] for name, entry in work["inputs"].items()}
-        try:
-            axis_sizes(content["axes"], work["axes"])
-        except ValueError as error:
-            raise ConfigError(f"{where}: {error}") from error
-        if odd := [f"{name} is {kind}" for name, kind in kinds.items() if kind not in _INPUTS]:
-            raise ConfigError(f"{where}: input {odd[0]}; it can be {', '.join(_INPUTS)}")
-        if "custom" in kinds.values() and not content.get("custom_inputs_entrypoint"):
-            raise ConfigError(f"{where} has custom inputs, and custom_inputs_entrypoint names no function")
-        numbers = (name for name, row in content["inputs"].items() if row["shape"] is None)
-        if lost := [name for name in numbers if kinds[name] == "random"]:
-            raise ConfigError(f"{where}: {', '.join(lost)} are numbers; name workloads that have values for them")
-    return works
-
-
-def _random_workloads(content: Json) -> list[Json]:
-    axes = [name for name, axis in content["axes"].items() if axis["type"] == "var"]
-    inputs = {name: {"type": "random"} for name in content["inputs"]}
-    sizes = _SIZES if axes else _SIZES[:1]
-    return [{"uuid": f"random-{size}", "axes": dict.fromkeys(axes, size), "inputs": inputs} for size in sizes]
-
-
-def _listed(definition: Path, base: Path, name: str) -> Iterator[Json]:
-    beside = definition.with_name("workload.jsonl")
-    for file, line in _lines([beside] if beside.is_file() else (base / "workloads").rglob(f"{name}.jsonl")):
-        work = line.get("workload", line)
-        if not isinstance(work, dict) or not {"uuid", "axes", "inputs"} <= work.keys():
-            raise ConfigError(f"{file}: a line without workload, uuid, axes and inputs")
-        axes, inputs, tolerance = work["axes"], work["inputs"], work.get("tolerance") or {}
-        if not (
-            isinstance(work["uuid"], str)
-            and isinstance(axes, dict)
-            and isinstance(inputs, dict)
-            and all(type(size) is int for size in axes.values())
-            and all(isinstance(entry, dict) and "type" in entry for entry in inputs.values())
-            and isinstance(tolerance, dict)
-            and all(isinstance(bound, int | float | None) for bound in tolerance.values())
-        ):
-            kinds = "axes are whole numbers, inputs have a type, tolerance maps names to numbers"
-            raise ConfigError(f"{file}: workload {work['uuid']}: {kinds}")
-        yield work
-
-
-def _lines(files: Iterable[Path]) -> Iterator[tuple[Path, Json]]:
-    for file in sorted(files):
-        for line in filter(str.strip, read_text(file).splitlines()):
-            yield file, _json(line, file)
 
 
 def _parse(file: Path, base: Path, definition: Json, chosen: Sequence[Json], bounds: Json) -> ParsedProblem:
@@ -288,7 +163,7 @@ def _solutions(
     seeds, good, bad, left_out = list[Seed](), list[Seed](), list[Seed](), list[str]()
     gpu = target is not None and target.kind == "gpu"
     for file in files:
-        solution = _json(read_text(file), file)
+        solution = read_json(read_text(file), file)
         if solution.get("definition") != definition["name"]:
             continue
         name = str(solution.get("name", file.stem))
@@ -311,7 +186,7 @@ def _solutions(
 def _traced(base: Path, name: str, uuids: Sequence[str]) -> dict[str, set[str]]:
     """Solution -> what upstream found on these workloads, or on any where none of these was tried."""
     here, anywhere = dict[str, set[str]](), dict[str, set[str]]()
-    for _, row in _lines((base / "traces").rglob(f"{name}.jsonl")):
+    for _, row in json_lines((base / "traces").rglob(f"{name}.jsonl")):
         if (solution := row.get("solution")) and isinstance(row.get("evaluation"), dict):
             work = row.get("workload")
             for known in (anywhere, *([here] if isinstance(work, dict) and work.get("uuid") in uuids else [])):
@@ -354,7 +229,7 @@ def _solution(definition: Json, solution: Json, sol: bool = False) -> Seed | str
     lines = f"from {Path(file).stem} import {entry} as _run"
     if compiled:
         options = spec.get("compile_options")
-        if not isinstance(options, dict | None) or not all(map(_texts, (options or {}).values())):
+        if not isinstance(options, dict | None) or not all(map(is_texts, (options or {}).values())):
             return "compile_options are not lists of texts"
         lines = compile_lines(sources, entry, options)
     main = adapt_solution(definition, lines, bool(spec.get("destination_passing_style", True)), zeros=sol)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ksflow.evaluation.judge.tolerance import rms
+from ksflow.evaluation.judge.elements import rms
 from ksflow.evaluation.sandbox.runners.pytree import Tree
 from ksflow.formats.flashinfer.solutions import FLOAT4, axis_sizes
 from ksflow.formats.runtime import Params, SourceFiles, Task, vary_contents

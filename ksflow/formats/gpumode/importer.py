@@ -21,7 +21,7 @@ from ksflow.formats.assembly import ParsedProblem, assemble
 from ksflow.formats.cases import SeededParams
 from ksflow.formats.checkout import provenance, slug
 from ksflow.kernels.languages import detect_language
-from ksflow.kernels.problem.loader import read_text
+from ksflow.kernels.problem.file import read_text
 from ksflow.records import FILE_NAME, Json, Kernel, Limits, Problem, Seed, Target
 
 _SCORES = {"last": "last", "mean": "mean", "geom": "geomean", None: "last"}

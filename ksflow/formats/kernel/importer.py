@@ -21,7 +21,8 @@ from ksflow.formats.checkout import parse_python, provenance, slug
 from ksflow.formats.loops import naive
 from ksflow.formats.sizes import constants
 from ksflow.kernels.languages import LANGUAGES
-from ksflow.kernels.problem.loader import for_gpus, kernel_file, read_text
+from ksflow.kernels.problem.file import read_text
+from ksflow.kernels.problem.kernel_file import for_gpus, kernel_file
 from ksflow.kernels.source import signature
 from ksflow.records import Json, Kernel, Problem, Seed, Target
 

@@ -18,7 +18,7 @@ from ksflow.formats.assembly import ParsedProblem
 from ksflow.formats.checkout import parse_python, provenance, slug
 from ksflow.formats.gpumode.importer import read_yaml
 from ksflow.kernels.hardware import cost_model
-from ksflow.kernels.problem.loader import read_text
+from ksflow.kernels.problem.file import read_text
 from ksflow.records import Scalar
 
 NEEDED = ("Model", "get_inputs", "get_init_inputs")

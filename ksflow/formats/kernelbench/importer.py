@@ -19,7 +19,8 @@ from ksflow.formats.assembly import CUT, CaseBudget, ParsedProblem, assemble, wi
 from ksflow.formats.cases import case_name
 from ksflow.formats.checkout import parse_python, provenance, slug
 from ksflow.formats.kernelbench import deck
-from ksflow.kernels.problem.loader import kernel_file, read_text
+from ksflow.kernels.problem.file import read_text
+from ksflow.kernels.problem.kernel_file import kernel_file
 from ksflow.records import Case, Json, Kernel, Problem, Seed, Target
 
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}

@@ -13,7 +13,7 @@ from unittest import mock
 
 import torch
 
-from ksflow.evaluation.judge.tolerance import rms, strips
+from ksflow.evaluation.judge.elements import rms, strips
 from ksflow.evaluation.sandbox.runners.device_mapping import seeded
 from ksflow.evaluation.sandbox.runners.foreign import make
 from ksflow.evaluation.sandbox.runners.pytree import Flat, Tree, build, flatten, pack

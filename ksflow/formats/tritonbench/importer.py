@@ -20,7 +20,7 @@ from ksflow.formats.checkout import provenance, slug
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.kernels.hardware.target import default_target
 from ksflow.kernels.languages import detect_language
-from ksflow.kernels.problem.loader import read_text
+from ksflow.kernels.problem.file import read_text
 from ksflow.records import Json, Kernel, Problem, Seed, Target, digest
 
 _LINE = re.compile(r"^#{100,}[ \t]*$", re.MULTILINE)

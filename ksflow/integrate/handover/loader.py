@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ksflow.evaluation.sandbox.driver import tensor_map_numbers
+from ksflow.evaluation.sandbox.tensor_maps import tensor_map_numbers
 from ksflow.home import sections
 from ksflow.integrate.handover.table import configurations, nearest
 from ksflow.kernels.languages import LANGUAGES

@@ -1,6 +1,5 @@
 """The winner as files a user can take away: the kernel, its evidence, and what runs it or says how it is run."""
 
-import contextlib
 import json
 import re
 from collections.abc import Sequence
@@ -8,7 +7,7 @@ from pathlib import Path
 
 from ksflow import home
 from ksflow.integrate.handover.loader import TEXTS, compile_command, host_code
-from ksflow.integrate.handover.table import nearest
+from ksflow.integrate.handover.table import before, nearest
 from ksflow.kernels.languages import LANGUAGES, ON_DEVICE
 from ksflow.kernels.source.contract import device_signature
 from ksflow.kernels.source.tunables import launch_lines
@@ -34,9 +33,8 @@ def write_best(  # noqa: PLR0913 - what is written, and what is said of it
     assert trial.kernel is not None
     assert trial.evaluation is not None
     folder.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # of the winner before, under other names
-        for name in map(str, json.loads((folder / "origin.json").read_text(encoding="utf-8"))["files"]):
-            (folder / Path(name).name).unlink(missing_ok=True)
+    for name in before(folder / "origin.json").get("files", ()):  # of the winner before, under other names
+        (folder / Path(name).name).unlink(missing_ok=True)
     main = next(iter(trial.kernel.files))
     renamed = trial.kernel.language == "python" and "best.py" not in trial.kernel.files
     named = "best.py" if renamed else main  # the names of other languages' stand in what compiles them

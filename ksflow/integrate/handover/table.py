@@ -35,15 +35,22 @@ def row(case: Case, device: str, values: Json, us: float, measured: str) -> Json
     return {**place, "values": values, "us": us, "measured": measured}
 
 
+def before(file: Path) -> Json:
+    """Return what a file of the winner before contains, which ksflow wrote; {} where it is missing or damaged."""
+    with suppress(OSError, ValueError):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        return content if isinstance(content, dict) else {}
+    return {}
+
+
 def update(folder: Path, problem: Problem, target: Target, trial: Trial, new: Sequence[Json] = ()) -> list[Json]:
     """Write a winner's table with its new rows, and return it; [] for a kernel without one. Rows of another winner are
     dropped."""
-    kernel, evaluation, file, kept = trial.kernel, trial.evaluation, folder / FILE, list[Json]()
+    kernel, evaluation, file = trial.kernel, trial.evaluation, folder / FILE
     assert kernel is not None
     assert evaluation is not None
-    with suppress(OSError, ValueError, LookupError, TypeError):
-        content = json.loads(file.read_text(encoding="utf-8"))
-        kept = content["rows"] if content["kernel"] == kernel.digest else []
+    content = before(file)
+    kept = content["rows"] if content.get("kernel") == kernel.digest else []
     file.unlink(missing_ok=True)
     if why_none(kernel):
         return []

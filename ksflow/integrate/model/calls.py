@@ -69,6 +69,26 @@ class ModuleCall:
         return tuple(found.values())
 
 
+@dataclass(frozen=True)
+class Case:
+    """A call that is a case, with its tensors in the order of a kernel's."""
+
+    call: ModuleCall
+    tensors: tuple[Meta, ...]
+    data: tuple[torch.Tensor, ...]
+    answer: tuple[torch.Tensor, ...] = ()
+    """The tensors that it changed, then those that it returned."""
+
+    @property
+    def every(self) -> tuple[Meta, ...]:
+        """Its tensors, outputs last."""
+        return (*self.tensors, *self.call.outputs)
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(tensor.shape for tensor in self.every)
+
+
 def arguments_for(module: torch.nn.Module, given: dict[str, Any]) -> Arguments:
     """Arguments by name, as the module's forward takes them."""
     signature = inspect.signature(module.forward)

@@ -2,7 +2,7 @@
 
 import json
 import os
-import shutil
+import re
 import statistics
 import subprocess
 import time
@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ksflow import home
 from ksflow.errors import ConfigError, one_line, suggest
 from ksflow.evaluation.judge import contents
-from ksflow.integrate.model import recorder
+from ksflow.integrate.model import look, recorder
 from ksflow.records import Json
 
 
@@ -97,7 +98,8 @@ def observe(target: str, command: str, folder: Path, title: str = "") -> Seen:
 
     title: what the command is called. folder: where records are put.
     """
-    shutil.copy(recorder.__file__, folder / "sitecustomize.py")
+    texts = [Path(str(part.__file__)).read_text(encoding="utf-8") for part in (look, recorder)]
+    home.write(folder / "sitecustomize.py", re.sub("^from ksflow.*", "", "".join(texts), flags=re.MULTILINE))
     path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))
     order = json.dumps([target, str(folder)])
     log = folder / "log"
@@ -139,7 +141,9 @@ def _seen(target: str, command: str, run_s: float, found: list[Json]) -> Seen:
         scale = facts["calls"] / max(sum(row["calls"] for row in facts["groups"]), 1)
         for row in facts["groups"]:
             row["calls"] = round(row["calls"] * scale)
-            row["seconds"] = statistics.median(row["times"] or [0]) * row["calls"]  # the first call may be a slow one
+            row["seconds"] = (
+                statistics.median(row["times"][1:] or row["times"] or [0]) * row["calls"]
+            )  # the first is cold
             leaves = (
                 []
                 if row["leaves"] is None
@@ -179,6 +183,25 @@ def inside(nodes: Any) -> list[Any]:
         elif node[0] == "object":
             found += inside([one for _, one in node[2]])
     return found
+
+
+def fixed(nodes: Any, leaves: Any, defaults: Json) -> list[str]:
+    """What is the same in all calls of a family, such as `eps=1e-05` and `x of float32`. defaults: the parameters'."""
+    passed = {name for name, _, _ in nodes}
+    usual = [(name, ("const", "", value)) for name, value in defaults.items() if name not in passed]
+    given = [(name or "self", node) for name, _, node in nodes]
+    constants = [text for name, node in (*given, *usual) for text in _fixed(name, node)]
+    return [*constants, *(f"{leaf[0]} of {leaf[2]}" for leaf in leaves)]
+
+
+def _fixed(name: str, node: Any) -> list[str]:
+    """The constants in a node, with what leads to each."""
+    if node[0] in ("const", "text"):
+        return [f"{name}={node[-1]}"]
+    if node[0] == "object":
+        return [text for key, one in node[2] for text in _fixed(f"{name}.{key}", one)]
+    pairs = node[1] if node[0] in ("tuple", "list", "dict") else ()
+    return [text for key, one in pairs for text in _fixed(f"{name}[{key}]", one)]
 
 
 def as_python(node: Any, arrays: Sequence[str], compared: bool = False) -> str:

@@ -7,25 +7,23 @@ or an import of the package where it cannot be cut out.
 
 import math
 import os
-import pickle
-import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from ksflow.errors import ConfigError, catch_foreign, one_line
 from ksflow.formats.kernel import arrays
-from ksflow.formats.kernel.arrays import as_tensors
 from ksflow.integrate.model import TEXTS
-from ksflow.integrate.model.calls import Meta, ModuleCall, meta
-from ksflow.integrate.model.capture import Family, Seen, as_python, inside
-from ksflow.integrate.model.graph import Forward, export_forward, names_for
-from ksflow.integrate.model.problem import Case, Folder, case_of
+from ksflow.integrate.model.calls import Case, Meta
+from ksflow.integrate.model.capture import Family, Seen, fixed
+from ksflow.integrate.model.folder import Folder
+from ksflow.integrate.model.function import Function
+from ksflow.integrate.model.graph import Forward, export_forward
+from ksflow.integrate.model.problem import case_of
 from ksflow.integrate.model.profile import Region
 from ksflow.integrate.model.slices import Unsliceable, fingerprint, sliced
 from ksflow.integrate.model.user_file import UserModel
@@ -33,30 +31,30 @@ from ksflow.records import Json, amdahl
 
 _SHAPES = 12
 """Of a problem: those that take the most time."""
+_AGAIN_S = 2.0
+"""How long a function is called again with the arguments of shapes that were called once."""
 
 
 def isolate(seen: Seen, folder: Path, out: Path, name: str = "") -> tuple[Json, Path]:
     """Write the calls that take most of a function's time as a problem folder below `out`, of that name or of the
     function's; the table of what was seen, and the folder. ConfigError where no kernel could take them."""
-    chosen = next((family for family in seen.families if not family.unfit), None)
-    if chosen is None:
+    if all(family.unfit for family in seen.families):
         raise ConfigError(f"{seen.target} {seen.families[0].unfit}")
-    for family in seen.families:
-        if family is not chosen:
-            calls, part = sum(row["calls"] for row in family.rows), family.seconds / seen.seconds
-            why = family.unfit or "has other constants, types, layouts or numbers of dimensions"
-            seen.remarks.append(f"not taken: {calls:,} calls, {100 * part:.3g} % of its time: {why}")
-    shapes: dict[str, list[Json]] = {}
-    for row in chosen.rows:
-        shapes.setdefault(repr(row["shapes"]), []).append(row)
-    groups = sorted(shapes.values(), key=lambda rows: -sum(row["seconds"] for row in rows))
-    usable = [rows for rows in groups if any(row["samples"] for row in rows)][:_SHAPES]
-    held = usable[-(len(usable) // 4 or 1) :] if len(usable) > 2 else []  # those that take the least time
-    shown = [rows for rows in usable if rows not in held]
-    if not held:
-        seen.remarks.append("no shapes are held out: it was called with fewer than three shapes")
     with torch.no_grad(), catch_foreign() as caught:
-        function = _Function(seen, chosen, folder)
+        functions = [Function(seen, family, folder) for family in seen.families if not family.unfit]
+        for function in functions:
+            function.call_again(_AGAIN_S / len(functions))
+        function = max(functions, key=lambda one: one.family.seconds)
+        _remark(seen, function.family)
+        shapes: dict[str, list[Json]] = {}
+        for row in function.family.rows:
+            shapes.setdefault(repr(row["shapes"]), []).append(row)
+        groups = sorted(shapes.values(), key=lambda rows: -sum(row["seconds"] for row in rows))
+        usable = [rows for rows in groups if any(row["samples"] for row in rows)][:_SHAPES]
+        held = usable[-(len(usable) // 4 or 1) :] if len(usable) > 2 else []  # those that take the least time
+        shown = [rows for rows in usable if rows not in held]
+        if not held:
+            seen.remarks.append("no shapes are held out: it was called with fewer than three shapes")
         numbered = [(number, row) for number, rows in enumerate([*shown, *held]) for row in rows]
         cases = [function.case(number, row, file) for number, row in numbered for file in row["samples"]]
         made = _made(seen, function, cases, len(shown))
@@ -70,105 +68,19 @@ def isolate(seen: Seen, folder: Path, out: Path, name: str = "") -> tuple[Json, 
     return table, made.write(out, table)
 
 
-class _Function:
-    """A function with the calls of one family, as it is called with the arrays alone."""
+def _remark(seen: Seen, chosen: Family) -> None:
+    """Say what is fixed in the calls that a problem is made of, and which calls are not taken."""
+    seen.remarks.append(f"fixed: {_fixed(seen, chosen)}; a patch leaves calls with other values to the original code")
+    for family in seen.families:
+        if family is not chosen:
+            calls, part = sum(row["calls"] for row in family.rows), family.seconds / seen.seconds
+            why = family.unfit or "has other constants, types, layouts or numbers of dimensions"
+            seen.remarks.append(f"not taken: {calls:,} calls, {100 * part:.3g} % of its time: {why}")
 
-    def __init__(self, seen: Seen, family: Family, folder: Path) -> None:
-        self._seen, self._folder = seen, folder
-        self.family = family
-        self.numpy = family.leaves[0][1] == "numpy"
-        self.remarks: list[str] = []
-        self.words = names_for([leaf[0] for leaf in family.leaves])
-        file = Path(seen.facts["file"])
-        self.roots = [at for at in seen.facts["path"] if file.is_relative_to(at) and not at.endswith("-packages")]
-        """Where the package lies, if it is not an installed one."""
-        self.module: torch.nn.Module | None = None
-        self.inout = [word for word, leaf in zip(self.words, family.leaves, strict=True) if leaf[0] in family.written]
-        self.returned, leaves, given = next(row["returns"] for row in family.rows if row["samples"])
-        names = [leaf[0] for leaf in family.leaves]
-        self.given = [names.index(name) if name in names else None for name in given]
-        """Of each result the argument that it is, if it is one."""
-        self._outputs = [at for at, name in enumerate(given) if name not in family.written]
-        """Which of the results are no arguments that were changed."""
-        places = _places(self.returned, "result")
-        places = [
-            places[at]
-            if not self.numpy or leaves[at][3]
-            else f"np.{'bool' if leaves[at][2] == 'bool' else 'positive'}({places[at]})"
-            for at in self._outputs
-        ]
-        self.returns = places[0] if len(places) == 1 else f"({', '.join(places)})"
 
-    @property
-    def call(self) -> str:
-        """The call over the arrays' names."""
-        callee = self._seen.facts["callee"]
-        arguments = []
-        for name, by_name, node in self.family.nodes:
-            if node[0] == "module":
-                callee = f"module.{callee.rpartition('.')[2]}".removesuffix(".forward")
-                continue
-            text = as_python(node, self.words)
-            arguments.append(f"{name}={text}" if by_name else text)
-        return f"{callee}({', '.join(arguments)})"
-
-    def case(self, number: int, row: Json, file: str) -> Case:
-        """A call of which the contents are on record."""
-        sys.path += [at for at in self.roots if not self.numpy and at not in sys.path]  # a module is of their own class
-        record = pickle.loads((self._folder / file).read_bytes())
-        self.module = self.module or record["module"]
-        given, returned = as_tensors(record["in"]), as_tensors(record["out"])
-        tensors = [
-            torch.empty_strided(size, steps, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
-            for tensor, (_, _, _, size, steps, _) in zip(given, row["metas"], strict=True)
-        ]
-        inputs = tuple(map(meta, self.words, tensors))
-        names = [leaf[0] for leaf in self.family.leaves]
-        after = dict(zip(names, given, strict=True)) | as_tensors(record["after"])
-        answer = [returned[at] for at in self._outputs]
-        outputs = tuple(meta("", torch.empty_like(one)) for one in answer)
-        changed = [after[name] for name in names if name in self.family.written]
-        named = dict(zip(self.words, tensors, strict=True))
-        made = ModuleCall("call", number, inputs, {}, outputs, None, "", named, tuple(self.inout))
-        return Case(made, inputs, tuple(tensors), (*changed, *answer))
-
-    def source(self, importing: bool) -> str:
-        """What defines the function: its own source with what that needs, or an import. Raises Unsliceable."""
-        facts = self._seen.facts
-        root = facts["callee"].partition(".")[0]
-        classes = sorted({str(node[1]) for node in inside(self.family.nodes) if node[0] == "object"})
-        head = TEXTS["OBJECT"] if classes else ""
-        if not importing:
-            return f"{sliced(Path(facts['file']), root, facts['path'], classes)}\n\n\n{head}"
-        module = self._seen.target.partition(":")[0]
-        path = f"import sys\n\nsys.path[:0] = {self.roots!r}\n" if self.roots else ""
-        pairs = [one.replace("__main__:", f"{module}:").split(":") for one in (f"{module}:{root}", *classes)]
-        lines = dict.fromkeys(f"from {where} import {name.partition('.')[0]}\n" for where, name in pairs)
-        return f"{path}{''.join(lines)}\n\n{head}"
-
-    def forward(self, importing: bool) -> str:
-        """The reference's function in NumPy, over tensors."""
-        words = ", ".join(self.words)
-        return (
-            f"import numpy as np\n\n{self.source(importing)}\n\ndef forward({words}):\n"
-            f"    {words}{',' if len(self.words) == 1 else ''} = as_arrays(({words},))\n"
-            f"    result = {self.call}\n    return as_tensors({self.returns})\n"
-        )
-
-    def wrapped(self) -> torch.nn.Module:
-        """The function in torch as a module that takes the tensors alone. Raises what their package raises."""
-        names: dict[str, Any] = {"torch": torch, "np": np}
-        if self.module is None:
-            exec(self.source(importing=True), names)
-            self.remarks.append(f"{self._seen.target.partition(':')[0]} was imported to export it")
-        names["module"] = self.module
-        text = f"def forward({', '.join(self.words)}):\n    result = {self.call}\n    return {self.returns}\n"
-        exec(text, names)
-        made = torch.nn.Module()
-        if self.module is not None:
-            made.module = self.module
-        made.forward = names["forward"]
-        return made.eval()
+def _fixed(seen: Seen, family: Family) -> str:
+    words = one_line(", ".join(fixed(family.nodes, family.leaves, seen.facts["defaults"])), 300)
+    return f"{words} in all {sum(row['calls'] for row in family.rows):,} calls"
 
 
 class _FunctionFolder(Folder):
@@ -186,7 +98,7 @@ class _FunctionFolder(Folder):
         return {} if self.folder else super()._weight(case, among)  # how long example calls take says nothing
 
     def __init__(
-        self, seen: Seen, function: _Function, parts: tuple[UserModel, Region, Sequence[Case], Forward]
+        self, seen: Seen, function: Function, parts: tuple[UserModel, Region, Sequence[Case], Forward]
     ) -> None:
         self._seen, self._function = seen, function
         whole = seen.command.startswith("`")  # other calls were made for `init` alone
@@ -255,6 +167,8 @@ class _FunctionFolder(Folder):
             "calls": seen.calls,
             "share": seen.share,
             "callee": seen.facts["callee"],
+            "fixed": _fixed(seen, self._function.family),
+            "program": seen.facts["program"],
             "library": "numpy" if self._function.numpy else "torch",
             "arguments": self._function.family.nodes,
             "returned": self._function.returned,
@@ -264,7 +178,7 @@ class _FunctionFolder(Folder):
         }
 
 
-def _made(seen: Seen, function: _Function, cases: list[Case], shown: int) -> _FunctionFolder:
+def _made(seen: Seen, function: Function, cases: list[Case], shown: int) -> _FunctionFolder:
     """The folder of a problem, tried on all calls on record. Raises ValueError, and what their code raises."""
     title = seen.target.partition(":")[2]
     holder = torch.nn.Module()
@@ -274,7 +188,7 @@ def _made(seen: Seen, function: _Function, cases: list[Case], shown: int) -> _Fu
     for row in function.family.rows:
         region.times[tuple(tuple(one[3]) for one in row["metas"])] += row["seconds"]
     if not function.numpy:
-        module = function.wrapped()
+        module = function.wrapped
         forward = export_forward(module, [case.call for case in cases])
         cases = [replace(case_of(module, case.call, forward.used), answer=case.answer) for case in cases]
         made = _FunctionFolder(seen, function, (user, region, cases, forward))
@@ -314,7 +228,9 @@ def _table(seen: Seen, groups: list[list[Json]], shown: Any, held: Any) -> Json:
         calls, seconds = (sum(row[key] for row in one) for key in ("calls", "seconds"))
         words = ", ".join(str(Meta(leaf[0], leaf[3], leaf[2], leaf[4])) for leaf in one[0]["metas"])
         role = "held out" if one in held else "a case" if one in shown else "not taken: rare, or it raised"
-        took = f"{1e6 * seconds / max(calls, 1):.4g}", f"{100 * seconds / seen.seconds:.3g} %"
+        single = [row for row in one if len(row["times"]) == 1]
+        how = "" if not single else " (called again)" if all("again" in row for row in single) else " (one call)"
+        took = f"{1e6 * seconds / max(calls, 1):.4g}{how}", f"{100 * seconds / seen.seconds:.3g} %"
         rows.append([str(at), f"{calls:,}", words, *took, role])
     return {"title": title, "remarks": seen.remarks, "rows": rows}
 
@@ -322,10 +238,3 @@ def _table(seen: Seen, groups: list[list[Json]], shown: Any, held: Any) -> Json:
 def _reason(error: BaseException) -> str:
     """An error's text, with its type unless it is one of our own reasons."""
     return str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
-
-
-def _places(node: Any, text: str) -> list[str]:
-    """The arrays of a result, as Python."""
-    if node[0] == "leaf":
-        return [text]
-    return [place for key, one in node[1] for place in _places(one, f"{text}[{key}]")] if node[0] != "const" else []

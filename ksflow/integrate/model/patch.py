@@ -4,21 +4,17 @@
     NAME              signature and docstring stay; it calls the kernel where that is for the call, else _NAME_reference
     _NAME_reference   what NAME did before
 
-None of the person's files is changed, and nothing of a kernel is run here but by the judge.
+None of the person's files is changed. The judge tries the module first; then `timed` calls the patched function.
 """
 
 import ast
 import contextlib
-import difflib
-import io
 import itertools
 import json
-import os
 import re
 import subprocess
-import sys
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
@@ -30,21 +26,18 @@ from ksflow.integrate.handover import hand_over
 from ksflow.integrate.handover.loader import TEXTS, host_code
 from ksflow.integrate.handover.winner import case_facts, judged
 from ksflow.integrate.model import operators
-from ksflow.integrate.model.capture import as_python, inside
+from ksflow.integrate.model.capture import as_python
+from ksflow.integrate.model.edited import definition, diff, dispatching, folders, name_of
 from ksflow.integrate.model.package import Candidate
-from ksflow.integrate.model.slices import fingerprint
+from ksflow.integrate.model.timed import time_beside
 from ksflow.kernels.problem.texts import REGION, model_region
 from ksflow.protocols import Evaluator
-from ksflow.records import Json, Problem
+from ksflow.records import Case, Json, Problem
 
-_HARMLESS = ("torch.no_grad()", "torch.inference_mode()")
-"""Decorators below which a kernel may be called instead of a function."""
 _ALIGNING = re.compile(
     r"align|vector_size|\basm\b|experimental/simd|_mm\w*_(load|store|stream)(?!u)|__m\d+\w*\s*(const\s*)?[*;&]|=\s*__m\d"
 )
 """What may make a compiler rely on more than an element's own alignment."""
-_ARRAY = "np.ndarray(size, kind, np.zeros(span, kind), 0, [np.dtype(kind).itemsize * step for step in steps])"
-_TENSOR = "torch.zeros(span, dtype=getattr(torch, kind)).as_strided(size, steps)"
 _MADE = ("kernel.so", "kernel.cubin", "kernel.hsaco")
 
 
@@ -77,151 +70,108 @@ def patch(candidate: Candidate, evaluate: Evaluator, licence: str, claim: str) -
             "a patch needs one in C++, so search on with language=cpp"
         )
     file: Path = facts["file"]
-    name = facts["callee"].rpartition(".")[2].strip("_")
-    old, defined = _definition(facts)
+    name = name_of(facts)
+    old, defined = definition(facts)
     module = file.with_name(f"_ksflow_{name}.py")
     if module.exists():
         raise ConfigError(f"{module} is there: take the patch before out of {file.parent} first")
-    new = _dispatching(old, defined, facts, name)
-    text, said = _module(candidate, facts, evaluate, licence, claim)
+    new = dispatching(old, defined, facts, name)
+    text, said = _module(candidate, facts, new, evaluate, claim, licence)
     top = subprocess.run(
         ["git", "rev-parse", "--show-toplevel"], cwd=file.parent, capture_output=True, encoding="utf-8", check=False
     )
     root = Path(top.stdout.strip() or file.parent)
     pairs = ((file.relative_to(root).as_posix(), old, new), (module.relative_to(root).as_posix(), None, text))
-    return Patch("".join(_diff(*pair) for pair in pairs), root, said)
+    return Patch("".join(diff(*pair) for pair in pairs), root, said)
 
 
-def _definition(facts: Json) -> tuple[str, ast.FunctionDef]:
-    """The text of a function's file, and the function. ConfigError where it is not as it was, or cannot be replaced."""
-    file, path = facts["file"], facts["callee"].split(".")
-    if not file.is_file() or fingerprint(file, facts["callee"], facts["path"]) != facts["source"]:
-        raise ConfigError(f"{file} has changed since {facts['function']} was isolated: isolate it again, and search")
-    with file.open(encoding="utf-8", newline="") as stream:
-        text = stream.read()
-    found: Any = ast.parse(text)
-    names = {node.name for node in ast.walk(found) if isinstance(node, ast.FunctionDef)}
-    for part in path:
-        inside = [node for node in found.body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == part]
-        if not inside:
-            raise ConfigError(f"{file} has no plain definition of {facts['callee']}, which a patch needs")
-        found = inside[-1]
-    why = ""
-    if found.args.vararg or found.args.kwarg:
-        why = "takes any number of arguments"
-    elif other := [one for one in map(ast.unparse, found.decorator_list) if one not in _HARMLESS]:
-        why = f"has the decorator {other[0]}, which a kernel would be called below"
-    elif f"_{path[-1].strip('_')}_reference" in names:
-        why = f"has a _{path[-1].strip('_')}_reference beside it"
-    elif found.body[0].lineno == found.lineno:
-        why = "is written on one line"
-    if why:
-        raise ConfigError(f"{facts['function']} {why}: patch by hand, or isolate a function that it calls")
-    return text, found
+def _module(
+    candidate: Candidate, facts: Json, file: str, evaluate: Evaluator, claim: str, licence: str
+) -> tuple[str, Any]:
+    """The text of the module beside the person's file, which the judge has tried, and what there is to say of it.
 
-
-def _dispatching(text: str, node: ast.FunctionDef, facts: Json, name: str) -> str:
-    """The person's file with the kernel called where it fits."""
-    end = "\r\n" if "\r\n" in text else "\n"
-    lines = [line.rstrip("\r\n") for line in io.StringIO(text, newline="\n")]
-    first = node.body[0]
-    documented = ast.get_docstring(node, clean=False) is not None and len(node.body) > 1
-    head = lines[node.lineno - 1 : first.lineno - 1]
-    at = (first.end_lineno or first.lineno) if documented else first.lineno - 1
-    if isinstance(first, ast.FunctionDef | ast.ClassDef) and first.decorator_list:
-        at = first.decorator_list[0].lineno - 1
-        head = lines[node.lineno - 1 : at]
-    indent, outer = " " * first.col_offset, " " * node.col_offset
-    reference = f"_{name}_reference"
-    every = [*node.args.posonlyargs, *node.args.args]
-    words = [one.arg for one in every] + [f"{one.arg}={one.arg}" for one in node.args.kwonlyargs]
-    own = words.pop(0) if facts["arguments"] and facts["arguments"][0][0] == "" else ""
-    given = [one.arg for one in (*every, *node.args.kwonlyargs)]
-    added = [
-        f"{indent}_found = _ksflow_{name}.try_kernel({', '.join(f'{one}={one}' for one in given)})",
-        f"{indent}if _found:",
-        f"{indent}    return _found[0]",
-        f"{indent}return {f'{own}.' if own else ''}{reference}({', '.join(words)})",
-        *([""] if own else ["", ""]),
-        head[0].replace(f"def {node.name}", f"def {reference}", 1),
-        *head[1:],
-        f'{indent}"""What `{node.name}` does where its kernel is not for the call."""',
-    ]
-    assert head[0].startswith(f"{outer}def ")
-    place, imported = _import(ast.parse(text), facts, name)
-    lines[at:at] = added
-    lines[place:place] = [imported]
-    return end.join(lines) + (end if text.endswith("\n") else "")
-
-
-def _import(tree: ast.Module, facts: Json, name: str) -> tuple[int, str]:
-    """Before which line (from 0) the module is imported, and how."""
-    folders: list[str] = []
-    folder = facts["file"].parent
-    while (folder / "__init__.py").is_file():
-        folders.insert(0, folder.name)
-        folder = folder.parent
-    dotted = facts["function"].partition(":")[0]
-    if not folders and dotted.rpartition(".")[2] == facts["file"].stem:
-        folders = dotted.split(".")[:-1]
-    place = 0
-    for at, statement in enumerate(tree.body):
-        documented = at == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-        if not documented and not isinstance(statement, ast.Import | ast.ImportFrom):
-            break
-        place = statement.end_lineno or statement.lineno
-    return place, f"from {'.'.join(folders)} import _ksflow_{name}" if folders else f"import _ksflow_{name}"
-
-
-def _module(candidate: Candidate, facts: Json, evaluate: Evaluator, licence: str, claim: str) -> tuple[str, Any]:
-    """The text of the module beside the person's file, which the judge has tried, and what it said."""
+    file: the new text of the person's file. The original function takes the shapes for which the patched one is slower.
+    ConfigError where these are all shapes.
+    """
     problem, trial = candidate.problem, candidate.trial
+    assert trial.kernel
     if trial.held_out and not trial.held_out.wrong:
-        problem = replace(problem, tests=(*problem.tests, *problem.heldout))
-    candidate = replace(candidate, problem=problem)
-    spdx = f"# SPDX-License-Identifier: {licence}" if licence else ""
-    words = {"function": facts["function"], "title": f"kernel {trial.id} of run {problem.name}/{candidate.run}"}
-    text = TEXTS["PATCH"].format(**words, claim=claim, spdx=spdx) + _text(candidate, facts)
-    tried = text
+        candidate = replace(candidate, problem=(problem := replace(problem, tests=(*problem.tests, *problem.heldout))))
+    cases = _cases(candidate, facts)
+    body = _text(candidate, facts, cases)
+    tried = body
     if facts["library"] == "numpy":
         tried += TEXTS["PATCH_TRIED"].format(count=sum(arg.role != "out" for arg in problem.args))
     said, most = judged(problem, evaluate, Path("module.py"), tried)
     if most is not None and not isfinite(most):
         raise ConfigError(f"{problem.name}: {said[0]}")
-    cost = _overhead_us(candidate, facts)
-    if cost is None:
-        return text, tuple(said)
+    rows, why = list[Json](), "the judge did not try its module"
+    if most is not None:
+        rows, why = _beside(replace(candidate, problem=problem), facts, (file, body), cases.values())
+    slower = [line for line, row in zip(cases, rows, strict=False) if not row["why"] and row["after"] >= row["before"]]
+    if len(slower) == len(cases):
+        raise ConfigError(
+            f"no patch: {facts['callee']} is not faster with the kernel for any shape ({_times(rows[0])}): search on, "
+            "or isolate a function that calls it, whose calls take longer"
+        )
+    body = _text(candidate, facts, [line for line in cases if line not in slower])
     known = json.loads(Path(problem.root, REGION).read_text(encoding="utf-8"))
+    known["beside"] = {"kernel": trial.kernel.digest, "chip": candidate.target.chip, "rows": rows, "why": why}
     with contextlib.suppress(OSError):  # only the text of a pull request lacks it
-        home.write(Path(problem.root, REGION), json.dumps(known | {"overhead_us": cost}, indent=1) + "\n")
-    return text, (
-        *said,
-        f"beside the kernel, a call takes {cost:.3g} µs on this machine (the smallest case)",
+        home.write(Path(problem.root, REGION), json.dumps(known, indent=1) + "\n")
+    lines = _timed(cases, rows, slower)
+    lines += [f"the patched function was not timed beside the original: {why}"] if why else []
+    lines += [f"fixed: {facts['fixed']}; calls with other values run the original code"] if facts.get("fixed") else []
+    head = TEXTS["PATCH"].format(
+        function=facts["function"],
+        title=f"kernel {trial.id} of run {problem.name}/{candidate.run}",
+        claim=claim,
+        timed="\n".join(f"{line[:1].upper()}{line[1:]}" for line in lines),
+        spdx=f"# SPDX-License-Identifier: {licence}" if licence else "",
     )
+    return head + body, (*said, *lines)
 
 
-def _overhead_us(candidate: Candidate, facts: Json) -> float | None:
-    """What a call of the winner's patch takes beside the kernel, for the smallest case, in µs; None where that is not
-    known. A function that does nothing stands in the kernel's place."""
-    kernel = candidate.trial.kernel
-    assert kernel
-    objects = any(node[0] in ("object", "module") for node in inside(facts["arguments"]))
-    if kernel.language != "cpp" or objects:
-        return None
-    empty = f"#include <cstdint>\n{candidate.problem.signature} {{}}\n"
-    stub = replace(kernel, files={next(iter(kernel.files)): empty})
-    words = {"cases": "_KSFLOW_CASES", "array": _ARRAY}
-    if facts["library"] == "torch":
-        words = {"cases": "[rows for rows, _ in _KSFLOW_CASES]", "array": _TENSOR}
-    text = _text(replace(candidate, trial=replace(candidate.trial, kernel=stub)), facts)
-    with tempfile.TemporaryDirectory(prefix="ksflow-") as folder:
-        command = [sys.executable, "-c", text + TEXTS["PATCH_TIMED"].format(**words)]
-        environment = {**os.environ, "XDG_CACHE_HOME": folder}
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, encoding="utf-8", check=False)
-    return None if done.returncode or not done.stdout else json.loads(done.stdout)
+def _timed(cases: Iterable[str], rows: Sequence[Json], slower: Collection[str]) -> list[str]:
+    """A line for each case that was timed, below a head."""
+    left = dict.fromkeys(slower, ": slower, so the original code takes calls of this shape")
+    known = [(line, row) for line, row in zip(cases, rows, strict=False) if not row["why"]]
+    lines = [f"- {_times(row)}{left.get(line, '')}" for line, row in known]
+    return ["original and patched function in turns, in warm calls:", *lines] if lines else []
 
 
-def _text(candidate: Candidate, facts: Json) -> str:
+def _times(row: Json) -> str:
+    """A case's times as a line."""
+    ratio = row["before"] / row["after"]
+    return f"{row['name']}: {row['before']:.4g} µs original, {row['after']:.4g} µs patched, x{ratio:.3g}"
+
+
+def _beside(candidate: Candidate, facts: Json, texts: tuple[str, str], cases: Iterable[Case]) -> tuple[list[Json], str]:
+    """What `timed.time_beside` returns for the patched function. texts: of the person's file, of the module beside."""
+    problem, file = candidate.problem, facts["file"]
+    if facts.get("program") and "__name__" not in texts[0]:
+        return [], f"importing {file.name} would run the program"
+    package = folders(facts)
+    order = {
+        "root": problem.root,
+        "device": "cuda" if candidate.target.kind == "gpu" else "cpu",
+        "cases": [
+            {"name": case.name.partition(" real=")[0], "params": dict(case.params), "seed": case.seed} for case in cases
+        ],
+        "count": sum(arg.role != "out" for arg in problem.args),
+        "inout": [at for at, arg in enumerate(problem.args) if arg.role == "inout"],
+        "arrays": facts["library"] == "numpy",
+        "path": facts["path"],
+        "module": ".".join(package if file.stem == "__init__" else [*package, file.stem]),
+        "file": str(file),
+        "callee": facts["callee"],
+        "text": texts[0],
+        "beside": [".".join([*package, f"_ksflow_{name_of(facts)}"]), texts[1]],
+    }
+    return time_beside(order)
+
+
+def _text(candidate: Candidate, facts: Json, cases: Iterable[str]) -> str:
     """The module without its head: the kernel, what compiles it, and which calls it is for."""
     problem, target, kernel = candidate.problem, candidate.target, candidate.trial.kernel
     assert kernel
@@ -237,31 +187,41 @@ def _text(candidate: Candidate, facts: Json) -> str:
         body += "\n\n" + Path(operators.__file__).read_text(encoding="utf-8").partition("\n\n")[2]
     for made in _MADE:
         body = body.replace(TEXTS["COMPILE"].format(made=made), TEXTS["KEPT"].format(made=made))
-    text = f"{body}\n{TEXTS['FITS']}\n\n{_constants(candidate, facts, body)}"
+    text = f"{body}\n{TEXTS['FITS']}\n\n{_constants(candidate, facts, body, cases)}"
     return text + TEXTS["PATCH_ARRAYS" if arrays else "PATCH_TENSORS"]
 
 
-def _constants(candidate: Candidate, facts: Json, body: str) -> str:
+def _cases(candidate: Candidate, facts: Json) -> dict[str, Case]:
+    """The lines of a module that say for which arrays the kernel is, with a case of each; recorded contents first."""
+    problem, kernel, arrays = candidate.problem, candidate.trial.kernel, facts["library"] == "numpy"
+    assert kernel
+    count = sum(arg.role != "out" for arg in problem.args)
+    cases: dict[str, Case] = {}
+    rows = case_facts(problem, candidate.target, kernel).rows
+    for case, (inputs, (_, outputs, _), numbers, *_) in zip((*problem.tests, *problem.benchmarks), rows, strict=True):
+        given = tuple((tuple(size), tuple(steps), kind) for size, steps, kind in inputs[:count])
+        places = sorted((at for at in outputs if int(at) >= count), key=int)
+        made = [(tuple(outputs[at][0]), tuple(outputs[at][1]), outputs[at][2]) for at in places]
+        line = f"    {given}: {(made, tuple(numbers))},\n" if arrays else f"    {(given, made)},\n"
+        if line not in cases or case.params.get("real"):
+            cases[line] = case
+    return cases
+
+
+def _constants(candidate: Candidate, facts: Json, body: str, cases: Iterable[str]) -> str:
     """What a module knows of its calls, as Python."""
     problem, kernel, arrays = candidate.problem, candidate.trial.kernel, facts["library"] == "numpy"
     assert kernel
     count = sum(arg.role != "out" for arg in problem.args)
-    cases: dict[str, str] = {}
-    for inputs, (_, outputs, _), numbers, *_ in case_facts(problem, candidate.target, kernel).rows:
-        given = tuple((tuple(size), tuple(steps), kind) for size, steps, kind in inputs[:count])
-        places = sorted((at for at in outputs if int(at) >= count), key=int)
-        made = [(tuple(outputs[at][0]), tuple(outputs[at][1]), outputs[at][2]) for at in places]
-        cases[repr(given)] = f"{given}: {(made, tuple(numbers))}" if arrays else repr((given, made))
-    _, node = _definition(facts)
+    _, node = definition(facts)
     wanted = [f"_ksflow_array({at})" for at in range(count)]
     named = {name or node.args.args[0].arg: as_python(one, wanted, True) for name, _, one in facts["arguments"]}
     named = _defaults(node, named) | named
     ends = "{}" if arrays else "[]"
-    rows = "".join(f"    {row},\n" for row in cases.values())
     changed = [at for at, arg in enumerate(problem.args) if arg.role == "inout"]
     lines = [
         f"_KSFLOW_ARGUMENTS = {{{', '.join(f'{name!r}: {value}' for name, value in named.items())}}}",
-        f"_KSFLOW_CASES = {ends[0]}\n{rows}{ends[1]}",
+        f"_KSFLOW_CASES = {ends[0]}\n{''.join(cases)}{ends[1]}",
         f"_KSFLOW_CHANGED = {changed!r}",
     ]
     if arrays:
@@ -300,11 +260,3 @@ def _defaults(node: ast.FunctionDef, passed: Collection[str]) -> dict[str, str]:
                     f"the default of {argument.arg} is not a literal: isolate a run that passes it"
                 ) from None
     return found
-
-
-def _diff(name: str, old: str | None, new: str) -> str:
-    """One file's part of a patch; `old` is None for a new file."""
-    before, after = (list(io.StringIO(text or "", newline="\n")) for text in (old, new))
-    head = f"diff --git a/{name} b/{name}\n" + ("new file mode 100644\n" if old is None else "")
-    lines = difflib.unified_diff(before, after, os.devnull if old is None else f"a/{name}", f"b/{name}")
-    return head + "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)

@@ -1,13 +1,11 @@
 """Records the calls of one function while a person's own command runs.
 
-`isolate` copies this file as `sitecustomize.py` to the front of the command's PYTHONPATH, so each Python process of the
-command imports it first, whatever its environment: it needs the standard library, and of NumPy and torch what that
-program has imported itself. Each process writes PID.json and a file for each sampled call into the folder that
-KSFLOW_ISOLATE names. Only the outermost call in each thread counts; time is that in which any thread is inside one.
+`isolate` writes `look` and this file as one `sitecustomize.py` to the front of the command's PYTHONPATH. Each Python
+process of the command imports it first, whatever its environment: it needs the standard library, and of NumPy and torch
+what that program has imported itself. Each process writes PID.json and a file for each sampled call into the folder
+that KSFLOW_ISOLATE names. Only the outermost call in each thread counts; time is that in which any thread is inside.
 Once a function was called `_FULL` times, only each `_STRIDE`th call is timed and looked at, and counts as so many.
 """
-
-from __future__ import annotations
 
 import atexit
 import contextlib
@@ -25,13 +23,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from ksflow.integrate.model.look import PLAIN, Look, copied, is_module, same, unwatchable, versions
+
 _FULL, _STRIDE = 20_000, 64
 _SIGNATURES = 200  # shapes, types and constants that are told apart; further ones are counted together
 _SAMPLED = (1, 2, 10, 100, 1000)  # calls with one signature whose contents are kept
 _TIMES = 255  # calls with one signature of which the time is kept
 _LARGEST, _MOST = 256 << 20, 1 << 30  # bytes of a call, and of all calls, whose contents are kept
-_CONSTANTS = 2000  # characters of constants; what is longer is data
-_PLAIN = (type(None), bool, int, float, str, bytes, complex)
 
 
 class Recorder:
@@ -62,14 +60,14 @@ class Recorder:
         self.facts["names"] = [name for name in dir(owner or space) if not name.startswith("__")]
         if owner is None or raw is None:
             return False
-        if reached := [one for one in (owner, raw) if _is_object(one) and (one is owner or _is_module(one))]:
+        if reached := [one for one in (owner, raw) if _is_object(one) and (one is owner or is_module(one))]:
             kind = type(reached[0])
-            name = kind.__name__ if _is_module(reached[0]) else f"{kind.__name__}.{last}"
+            name = kind.__name__ if is_module(reached[0]) else f"{kind.__name__}.{last}"
             why = f'belongs to an object: isolate its class, ksflow isolate {kind.__module__}:{name} --run "COMMAND"'
             self.facts |= {"unfit": why, "file": kind.__module__}
             return True
         if inspect.isclass(raw):
-            self.facts["module"] = _is_module(raw)
+            self.facts["module"] = is_module(raw)
             owner, last = raw, "forward" if self.facts["module"] else "__call__"
             raw = inspect.getattr_static(owner, last, None)
         function = raw.__func__ if isinstance(raw, staticmethod) else raw
@@ -77,10 +75,13 @@ class Recorder:
             return True
         self.facts["method"] = inspect.isclass(owner) and not isinstance(raw, staticmethod)
         self.facts["callee"] = self.name if last == self.name.rpartition(".")[2] else f"{self.name}.{last}"
-        self.facts["unfit"] = _unwatchable(function)
+        self.facts["unfit"] = unwatchable(function)
         file = getattr(inspect.getmodule(function), "__file__", "") or getattr(space, "__file__", "")
         self.facts["file"] = os.path.abspath(file)
+        self.facts["program"] = space is sys.modules.get("__main__")
         if not self.facts["unfit"]:
+            usual = {name: one.default for name, one in inspect.signature(function).parameters.items()}
+            self.facts["defaults"] = {name: repr(value) for name, value in usual.items() if type(value) in PLAIN}
             watched = self.watching(function)
             setattr(owner, last, staticmethod(watched) if isinstance(raw, staticmethod) else watched)
         return True
@@ -108,7 +109,7 @@ class Recorder:
 
     def call(self, function: Any, signature: Any, args: Any, named: Any, weight: int) -> Any:
         """One call that counts as `weight` calls, looked at before and after."""
-        begun, look = time.perf_counter(), _Look()
+        begun, look = time.perf_counter(), Look()
         try:
             bound = signature.bind(*args, **named)
             nodes = look.bound(bound, signature, self.facts)
@@ -134,9 +135,9 @@ class Recorder:
         before: list[Any] = []
         if wanted:
             with contextlib.suppress(Exception):
-                before = [_copy(leaf) for leaf in look.leaves]
+                before = [copied(leaf) for leaf in look.leaves]
             wanted = len(before) == len(look.leaves)
-        versions = _versions(look.leaves)
+        before_call = versions(look.leaves)
         on_gpu = any(meta[5] == "cuda" for meta in look.metas)
         wait = sys.modules["torch"].cuda.synchronize if on_gpu else lambda: None
         wait()
@@ -144,15 +145,15 @@ class Recorder:
             self.overhead_s += time.perf_counter() - begun
         result = self.timed(lambda: function(*args, **named), weight, group, wait)
         ended = time.perf_counter()
-        pairs = zip(look.metas, versions, _versions(look.leaves), strict=False)
+        pairs = zip(look.metas, before_call, versions(look.leaves), strict=False)
         group["written"] += [meta[0] for meta, first, other in pairs if first != other]
         if wanted:
             try:
-                again = _Look()
+                again = Look()
                 if again.bound(bound, signature, self.facts) != nodes or again.metas != look.metas:
                     group["why"] = "changes the attributes of its object, or its arguments' structure"
                 copies = zip(look.metas, before, look.leaves, strict=False)
-                group["written"] += [meta[0] for meta, first, other in copies if not _same(first, other)]
+                group["written"] += [meta[0] for meta, first, other in copies if not same(first, other)]
                 self.keep(group, look, before, result)
             except Exception as error:  # noqa: BLE001 - nothing of a recording may end the person's program
                 group["why"] = f"cannot be recorded ({type(error).__name__}: {error})"
@@ -183,17 +184,17 @@ class Recorder:
                 if len(group["times"]) < _TIMES:
                     group["times"].append(end - start)
 
-    def keep(self, group: dict[str, Any], look: _Look, before: list[Any], result: Any) -> None:
+    def keep(self, group: dict[str, Any], look: Look, before: list[Any], result: Any) -> None:
         """Write a call's arguments, as they were before it, and its results to a file."""
-        out = _Look(scalars=True)
+        out = Look(scalars=True)
         given = {id(leaf): meta[0] for leaf, meta in zip(look.leaves, look.metas, strict=True)}
         node = out.node(result, "y")
         group["returns"] = [node, out.metas, [given.get(id(leaf), "") for leaf in out.leaves]]
-        first, leaves = not group["samples"], [_copy(leaf) for leaf in out.leaves]
+        first, leaves = not group["samples"], [copied(leaf) for leaf in out.leaves]
         group["samples"].append(f"{os.getpid()}_{id(group)}_{len(group['samples'])}.pickle")
         with open(os.path.join(self.folder, group["samples"][-1]), "wb") as stream:
             after = {
-                meta[0]: _copy(leaf)
+                meta[0]: copied(leaf)
                 for meta, leaf in zip(look.metas, look.leaves, strict=True)
                 if meta[0] in group["written"]
             }
@@ -229,147 +230,8 @@ class Recorder:
             json.dump(facts, stream, default=repr)
 
 
-class _Look:
-    """Arguments as nodes that can be compared and written as JSON; the arrays among them as leaves."""
-
-    def __init__(self, scalars: bool = False) -> None:
-        self.leaves: list[Any] = []
-        self.metas: list[tuple[Any, ...]] = []
-        self.module: Any = None
-        self.scalars = scalars
-
-    def bound(self, bound: Any, signature: Any, facts: dict[str, Any]) -> tuple[Any, ...]:
-        """Arguments in the order of the signature: (name, whether it is passed by name, node)."""
-        nodes = []
-        for at, (name, value) in enumerate(bound.arguments.items()):
-            kind = signature.parameters[name].kind
-            if at == 0 and facts.get("method"):
-                nodes.append(("", False, self.itself(value)))
-            elif kind is kind.VAR_POSITIONAL:
-                nodes += [(f"{name}{i}", False, self.node(one, f"{name}{i}")) for i, one in enumerate(value)]
-            elif kind is kind.VAR_KEYWORD:
-                nodes += [(key, True, self.node(one, key)) for key, one in sorted(value.items())]
-            else:
-                by_name = kind is kind.KEYWORD_ONLY
-                nodes.append((name, by_name, self.node(value, name)))
-        return tuple(nodes)
-
-    def itself(self, value: Any) -> Any:
-        """The object of a method: a module, or what its attributes are."""
-        if _is_module(value):
-            self.module = value
-            state = [*value.named_parameters(), *value.named_buffers()]
-            trains = any(part.training for part in value.modules())
-            kind = f"{type(value).__module__}:{type(value).__qualname__}"
-            return ("module", kind, trains, tuple((name, tuple(t.shape), str(t.dtype)) for name, t in state))
-        return self.object(value, "")
-
-    def object(self, value: Any, name: str, depth: int = 0) -> Any:
-        """An object as what its attributes are, where these are all of it."""
-        kind: Any = type(value)
-        if _is_module(value):
-            typed = f'ksflow isolate {kind.__module__}:{kind.__qualname__} --run "COMMAND"'
-            return ("other", f"{kind.__name__}, an nn.Module: isolate that, {typed}")
-        plain = kind.__new__ is object.__new__ and hasattr(value, "__dict__") and "<" not in kind.__qualname__
-        plain = plain and not callable(value)
-        if not plain or self.scalars or depth >= 4 or any(getattr(one, "__slots__", ()) for one in kind.__mro__):
-            return ("other", kind.__name__)
-        parts = sorted(vars(value).items())
-        inner = tuple((key, self.node(one, f"{name}_{key}" if name else key, depth + 1)) for key, one in parts)
-        return ("object", f"{kind.__module__}:{kind.__qualname__}", inner)
-
-    def node(self, value: Any, name: str, depth: int = 0) -> Any:
-        """A value without its contents."""
-        kind, owner = type(value), type(value).__module__.partition(".")[0]
-        if owner == "numpy" or (self.scalars and kind in (int, float, bool) and "numpy" in sys.modules):
-            return self.numpy(value, name)
-        if owner == "torch" or kind.__name__ in ("Tensor", "Parameter"):
-            return self.torch(value, name)
-        if kind in _PLAIN:
-            return ("const", kind.__name__, repr(value)) if len(repr(value)) <= _CONSTANTS else ("other", kind.__name__)
-        if kind in (slice, type(Ellipsis)):
-            return ("text", repr(value))
-        if kind in (list, tuple, dict) and depth < 4 and len(value) <= 64:
-            pairs = value.items() if kind is dict else enumerate(value)
-            inside = tuple((repr(key), self.node(one, f"{name}_{key}", depth + 1)) for key, one in pairs)
-            return (kind.__name__, inside)
-        return self.object(value, name, depth)
-
-    def numpy(self, value: Any, name: str) -> Any:
-        """The same for a value of NumPy's, or a plain number among results."""
-        np: Any = sys.modules["numpy"]
-        if isinstance(value, np.dtype):
-            return ("text", f"np.dtype({str(value)!r})")
-        if isinstance(value, np.generic) and not self.scalars:
-            return ("text", f"np.{type(value).__name__}({value.item()!r})")
-        if type(value) not in (np.ndarray, int, float, bool) and not isinstance(value, np.generic):
-            return ("other", type(value).__name__)
-        array = np.asarray(value)
-        if array.dtype.kind not in "biufc":
-            return ("other", f"array of {array.dtype}")
-        steps = tuple(step // (array.itemsize or 1) for step in array.strides)
-        leaf = self.leaf(array, (name, "numpy", array.dtype.name, array.shape, steps, "cpu"))
-        return leaf if type(value) is np.ndarray else (*leaf, type(value).__name__)
-
-    def torch(self, value: Any, name: str) -> Any:
-        """The same for a value of torch's."""
-        torch: Any = sys.modules["torch"]
-        if isinstance(value, (torch.dtype, torch.device)):
-            return ("text", str(value) if isinstance(value, torch.dtype) else f"torch.device({str(value)!r})")
-        if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided:
-            return ("other", type(value).__name__)
-        dtype = str(value.dtype).rpartition(".")[2]
-        return self.leaf(value, (name, "torch", dtype, tuple(value.shape), tuple(value.stride()), value.device.type))
-
-    def leaf(self, value: Any, meta: tuple[Any, ...]) -> Any:
-        self.leaves.append(value)
-        self.metas.append(meta)
-        return ("leaf", len(self.leaves) - 1)
-
-
-def _is_module(value: Any) -> bool:
-    """Whether it is a module of torch's or a class of them."""
-    torch = sys.modules.get("torch")
-    return torch is not None and issubclass(value if inspect.isclass(value) else type(value), torch.nn.Module)
-
-
 def _is_object(value: Any) -> bool:
     return not (inspect.isclass(value) or inspect.ismodule(value))
-
-
-def _unwatchable(function: Any) -> str:
-    """Why calls of a function cannot be watched; empty where they can."""
-    if not callable(function):
-        return f"is a {type(function).__name__}, which is not called: name a function"
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        return "is a generator, whose work is done between its calls: name the function that computes one item"
-    if inspect.iscoroutinefunction(function):
-        return "is a coroutine: name the plain function that it calls"
-    if isinstance(function, classmethod):
-        return "is a class method: name the function that it calls"
-    if type(function).__module__.startswith("numba"):
-        return "is compiled by numba, whose functions call it without Python: name the function that calls it"
-    try:
-        inspect.signature(function)
-    except (TypeError, ValueError):
-        return "does not say which arguments it takes: name the Python function that calls it"
-    return ""
-
-
-def _versions(leaves: list[Any]) -> list[Any]:
-    """How often torch saw each tensor written, where it counts that."""
-    return [None if not hasattr(leaf, "_version") or leaf.is_inference() else leaf._version for leaf in leaves]
-
-
-def _copy(leaf: Any) -> Any:
-    """The leaf's contents, in memory of their own."""
-    return leaf.detach().clone() if hasattr(leaf, "detach") else leaf.copy(order="K")
-
-
-def _same(first: Any, other: Any) -> bool:
-    if hasattr(first, "detach"):
-        return bool(sys.modules["torch"].allclose(first, other.detach(), rtol=0.0, atol=0.0, equal_nan=True))
-    return bool(sys.modules["numpy"].array_equal(first, other, equal_nan=first.dtype.kind in "fc"))
 
 
 class _Finder:

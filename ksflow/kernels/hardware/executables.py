@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 
 _FOLDERS = ("/usr/local/cuda/bin", "/opt/rocm/bin")
 _PATIENCE_S = 20
@@ -17,14 +18,10 @@ def find(name: str) -> str:
 
 def output(*command: str) -> str:
     """Return a program's stdout; "" if it is missing, fails or takes too long."""
-    path = find(command[0])
-    if not path:
-        return ""
-    try:
-        done = subprocess.run([path, *command[1:]], capture_output=True, timeout=_PATIENCE_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.decode(errors="replace") if done.returncode == 0 else ""
+    with suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run([find(command[0]), *command[1:]], capture_output=True, timeout=_PATIENCE_S, check=True)
+        return done.stdout.decode(errors="replace")
+    return ""
 
 
 def version(name: str) -> str:

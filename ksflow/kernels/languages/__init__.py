@@ -92,7 +92,7 @@ _IMPORTS = {
 
 
 def detect_language(file: str, text: str, among: Collection[str] = ()) -> str:
-    """Return the language of a kernel's file, or ""; `among` tells languages apart from those that they are `like`."""
+    """Return the language of a kernel's file, or "". One that is `like` another is found only if `among` has it."""
     found = ENDINGS.get(PurePath(file).suffix, "")
     if found == "python":
         known = (one for one in _IMPORTS if one in among or not LANGUAGES[one].like)

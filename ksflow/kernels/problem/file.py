@@ -1,6 +1,6 @@
 """What `problem.yaml` may hold, as one model: a mistake in it is told in one line that names its place.
 
-Only shapes and types are checked here; what the words mean (expressions, dtypes, files) is `problem`'s.
+Only shapes and types are checked here; what the words mean (expressions, dtypes, files) is `loader`'s.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 from pydantic_core import PydanticCustomError
 
-from ksflow.errors import ConfigError, suggest
+from ksflow.errors import ConfigError, reaching, suggest
 from ksflow.kernels.languages import LANGUAGES
 from ksflow.records import Scalar
 
@@ -91,10 +91,20 @@ class _VariantFile(ProblemFile):
     defines: dict[str, Scalar] = {}
 
 
-def read_keys(file: Path, text: str, problem: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def read_text(file: Path) -> str:
+    """A file's text. Raises ConfigError."""
+    try:
+        with reaching(f"cannot read {file}", "see whether it is there, and who may read it"):
+            return file.read_text(encoding="utf-8-sig")  # Windows' editors begin a file with a mark
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"cannot read {file}: {error}") from error
+
+
+def read_keys(file: Path, problem: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The file's keys as they are written, with defaults. Raises ConfigError. problem: the keys that a `variant.yaml`
     takes what it leaves out from.
     """
+    text = read_text(file)
     try:
         given = yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -30,7 +30,7 @@ _HUB = (
 
 
 def parse_licence(text: str) -> str:
-    """The SPDX expression that a text carries (`GPL-2.0-only AND MIT`); `UNKNOWN` where it carries none."""
+    """Return the SPDX expression in a text (`GPL-2.0-only AND MIT`), or `UNKNOWN`."""
     found = _MARK.search(text)
     if not found:
         return UNKNOWN
@@ -41,7 +41,7 @@ def parse_licence(text: str) -> str:
 
 
 def of_problem(problem: Problem) -> str:
-    """The licence that a problem's reference or its checkout names, the project's own where it ships, or `UNKNOWN`."""
+    """Return the licence that a problem's reference or checkout names, this project's if it ships, or `UNKNOWN`."""
     if found := parse_licence(problem.reference_text) or parse_licence(problem.reference):
         return found
     if problem.root.startswith(f"{shipped_path('problems').resolve()}/"):
@@ -51,7 +51,7 @@ def of_problem(problem: Problem) -> str:
 
 
 def of_kernel(problem: Problem, trials: Mapping[str, Trial], name: str) -> str:
-    """The licences of a trial's kernel, of what it was made from, and of its problem; `UNKNOWN` where any is."""
+    """Return the licences of a trial's kernel, its ancestors and its problem; `UNKNOWN` if any of them is."""
     found, left = {of_problem(problem)}, [name]
     for one in left:  # grows on the way
         trial = trials[one]
@@ -62,7 +62,7 @@ def of_kernel(problem: Problem, trials: Mapping[str, Trial], name: str) -> str:
 
 
 def join_licences(names: Iterable[str]) -> str:
-    """All of them together, each part once, in alphabetical order: `GPL-2.0-only AND MIT`."""
+    """Return all licences as one expression, each part once, in alphabetical order: `GPL-2.0-only AND MIT`."""
     parts: set[str] = set()
     for name in names:
         parts |= {name} if "(" in name or " OR " in name else set(name.split(" AND "))
@@ -71,6 +71,6 @@ def join_licences(names: Iterable[str]) -> str:
 
 
 def on_the_hub(licence: str) -> str:
-    """What a card's front matter calls a licence; empty for several, or one that Hugging Face has no name for."""
+    """Return Hugging Face's name for a licence; "" for several, or one without such a name."""
     name = licence.removesuffix("-only").removesuffix("-or-later").lower()
     return name if name in _HUB.split() else ""

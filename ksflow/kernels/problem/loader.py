@@ -9,8 +9,7 @@ Nothing in the folder is run here: `reference.py` is read as text, and only the 
 
 import json
 import math
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,34 +19,14 @@ from ksflow.errors import ConfigError, suggest
 from ksflow.home import problem_folders, shipped_path
 from ksflow.kernels.hardware import cost_model
 from ksflow.kernels.languages import ENDINGS, LANGUAGES, ON_DEVICE, detect_language
-from ksflow.kernels.problem import file as problem_file
+from ksflow.kernels.problem.file import read_keys, read_text
+from ksflow.kernels.problem.kernel_file import kernel_file
 from ksflow.kernels.problem.texts import for_target, task_source
-from ksflow.kernels.source.answer import MOST_FILES
-from ksflow.kernels.source.tunables import has_launches, mistake
-from ksflow.records import (
-    C_TYPES,
-    Arg,
-    Case,
-    Check,
-    Kernel,
-    Limits,
-    Problem,
-    Scalar,
-    Seed,
-    Target,
-    digest,
-)
+from ksflow.records import C_TYPES, Arg, Case, Check, Limits, Problem, Scalar, Seed, Target, digest
 
 T = TypeVar("T")
 _VARIANT = "variant.yaml"
 _NO_SIZE = ("seed", "weight")
-_SIDECAR = re.compile(r"\n\n# =+\n# ===== sidecar: (\S+) \(\d+ bytes, [^)]*\) =====\n# =+\n\n")
-_LOST = re.compile(r"^# (?:WARNING: solution loads sidecar '([^']+)' but|sidecar '([^']+)' omitted)", re.MULTILINE)
-_DEFINED = re.compile(
-    r"^(?:def custom_kernel\b|custom_kernel\s*=|[^/#\n]*\bcustom_kernel\s*\([^;{}]*\)\s*\{)", re.MULTILINE
-)
-_HEADERS = (".h", ".hh", ".hpp", ".cuh", ".inc", ".inl")
-_MOST_BYTES = 1 << 20  # of a folder's files
 
 
 def load(
@@ -67,46 +46,28 @@ def load(
         known = {*problem_folders(shipped_path("problems")), *problem_folders(Path())}
         raise ConfigError(f"no problem.yaml in {path}; {suggest(path, known)}")
     root = root.resolve()
-    spec = problem_file.read_keys(root / "problem.yaml", read_text(root / "problem.yaml"))
-    chosen, home = _variant(root, spec, variant, target)
-    extra = spec["variants"].get(chosen, {})
-    if home != root:
-        extra = spec = problem_file.read_keys(home / _VARIANT, read_text(home / _VARIANT), spec)
-    params = extra.get("params", {})
-    tests, benchmarks, heldout = _cases(spec, cases, params, target, root)
+    spec, extra, chosen, home = _spec(root, variant, target)
+    tests, benchmarks, heldout = _cases(spec, cases, extra.get("params", {}), target, root)
     # how many cores a kernel has belongs to the target
     spec = {**{key: value for key, value in spec.items() if key != "cores"}, "cases": _without_held_out(spec["cases"])}
-    reference, statement = read_text(home / "reference.py"), read_text(home / "statement.md")
-    args = tuple(_arg(arg, spec, extra) for arg in spec["args"])
-    languages = languages_of(spec["languages"], target)
-    own = spec["cases"].get("cpu")
-    if isinstance(own, dict) and own.get("tests"):
-        small = [case_from(case, params, spec["dims"]) for case in own["tests"]]
-    else:  # the smallest test by its sizes
-        small = sorted(tests, key=lambda case: math.prod(int(case.params[dim]) for dim in spec["dims"]))[:1]
-    work = {str(key): str(value) for key, value in spec["work"].items()}
-    try:
-        cost_model.check(work, (*tests, *benchmarks, *heldout))
-    except ValueError as error:
-        raise ConfigError(f"{root}/problem.yaml: {error}") from error
-    wanted = [seeds] if isinstance(seeds, str) else seeds
-    own_seeds, lane_seeds = _seeds(root, home, spec["baselines"], languages, target, wanted)
+    reference, languages = read_text(home / "reference.py"), languages_of(spec["languages"], target)
+    own_seeds, lane_seeds = _seeds(root, home, spec["baselines"], languages, target, seeds)
     identity = json.dumps([spec, chosen, _told_apart(spec["cases"], tests, benchmarks), reference], default=str)
     return Problem(
         name=root.name,
         title=spec["title"],
         description=spec["description"],
-        statement=for_target(statement, target),
+        statement=for_target(read_text(home / "statement.md"), target),
         root=str(home),
         reference=reference,
         listing=task_source(reference),
         languages=languages,
-        args=args,
+        args=tuple(_arg(arg, spec, extra) for arg in spec["args"]),
         dims=tuple(spec["dims"]),
         tests=tests,
         benchmarks=benchmarks,
         heldout=heldout,
-        small=tuple(small),
+        small=_small(spec, extra.get("params", {}), tests),
         seeds=own_seeds,
         alike=similar_languages(languages, target),
         lane_seeds=lane_seeds,
@@ -115,7 +76,7 @@ def load(
         check=_record(Check, spec["check"], f"{root}/problem.yaml: check"),
         score=spec["score"],
         limits=_record(Limits, spec["limits"], f"{root}/problem.yaml: limits"),
-        work=work,
+        work=_work(spec, (*tests, *benchmarks, *heldout), root),
         digest=digest(identity),
     )
 
@@ -123,7 +84,7 @@ def load(
 def wanted_cores(path: str) -> int:
     """Return the `cores` of a problem's file, 1 without a file. Raises ConfigError."""
     file = _folder(path) / "problem.yaml"
-    return int(problem_file.read_keys(file, read_text(file))["cores"]) if file.is_file() else 1
+    return int(read_keys(file)["cores"]) if file.is_file() else 1
 
 
 def _folder(path: str) -> Path:
@@ -132,78 +93,19 @@ def _folder(path: str) -> Path:
     return shipped_path("problems", path) if shipped else root
 
 
-def kernel_file(path: str, languages: Collection[str] = (*ENDINGS.values(), "triton")) -> Kernel:
-    """A kernel from a user's own file or folder; the ending tells the language. Raises ConfigError."""
-    given = Path(path).expanduser()
-    file, *beside = _in_folder(given) if given.is_dir() else [given]
-    name = file.name.removesuffix(".txt")  # published sources are called solution.py.txt
-    if Path(name).suffix not in ENDINGS:
-        raise ConfigError(f"{path}: a kernel's file ends in one of {' '.join(ENDINGS)}")
-    text, sidecars = _without_sidecars(path, read_text(file))
-    if (found := detect_language(name, text, languages)) not in languages:
-        takes = f"{path} is {found}; this problem takes {', '.join(languages)} on this target"
-        raise ConfigError(f"{takes}; {found} is {for_gpus(found)}" if found in ON_DEVICE else takes)
-    if wrong := mistake(text):
-        number, line, why = wrong
-        raise ConfigError(f"{file}:{number}: `{line[:80]}` {why}")
-    try:
-        return Kernel(
-            found, {name: text, **sidecars, **{one.name: read_text(one) for one in beside}}, f"given as {given.name}"
-        )
-    except ValueError as error:
-        raise ConfigError(f"{path}: {error}; rename the file") from error
-
-
-def _without_sidecars(path: str, text: str) -> tuple[str, dict[str, str]]:
-    """A published source as kernelbench.com has it, and the files that follow it under banners. Raises ConfigError."""
-    if lost := _LOST.search(text):
-        raise ConfigError(f"{path}: the file {lost[1] or lost[2]}, which it loads, was not published with it")
-    main, *rest = _SIDECAR.split(text)
-    return (f"{main.rstrip()}\n" if rest else main), dict(zip(rest[::2], rest[1::2], strict=True))
-
-
-def _in_folder(folder: Path) -> list[Path]:
-    """A kernel's files: the one that defines `custom_kernel` first, then the others that may belong to its language."""
-    files = sorted(file for file in folder.iterdir() if not file.name.startswith((".", "__pycache__")))
-    if inner := next((file for file in files if file.is_dir()), None):
-        raise ConfigError(f"{inner}: the files of a kernel lie in one folder; move them up, or name their file alone")
-    sources = [file for file in files if file.suffix in ENDINGS]
-    main = [file for file in sources if _DEFINED.search(text := read_text(file)) or has_launches(text)]
-    if len(main) != 1:
-        those = f"{' and '.join(file.name for file in main)} do" if main else "none does"
-        raise ConfigError(f"{folder}: one file of a kernel defines custom_kernel; here {those}")
-    kind = ENDINGS[main[0].suffix]
-    fit = [one for one in files if ENDINGS.get(one.suffix) == kind or (one.suffix in _HEADERS and kind != "python")]
-    beside = [file for file in fit if file != main[0]]
-    if len(beside) >= MOST_FILES or sum(file.stat().st_size for file in fit) > _MOST_BYTES:
-        raise ConfigError(f"{folder}: a kernel has at most {MOST_FILES} files of {_MOST_BYTES >> 10} KiB in all")
-    return [*main, *beside]
-
-
-def for_gpus(kind: str) -> str:
-    """What a kernel in a GPU's language is for: the end of an error where the target is another."""
-    target = LANGUAGES[kind].target
-    return f"for a GPU such as target={target}; where none is here, with evaluator=static or evaluator=spool"
-
-
-def read_text(file: Path) -> str:
-    """A file's text. Raises ConfigError."""
-    try:
-        return file.read_text(encoding="utf-8-sig")  # Windows' editors begin a file with a mark
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"cannot read {file}: {why}") from error
-
-
-def _variant(root: Path, spec: Mapping[str, Any], named: str | None, target: Target | None) -> tuple[str, Path]:
-    """The variant, and the folder with its reference and statement: its own (where it is named), else the problem's."""
+def _spec(root: Path, named: str | None, target: Target | None) -> tuple[dict[str, Any], Mapping[str, Any], str, Path]:
+    """The problem's keys, those of the variant (named, or for the target), its name, and the folder of its texts."""
+    spec = read_keys(root / "problem.yaml")
     variants, march = spec["variants"], target.march if target else ""
     folders = {file.parent.name: file.parent for file in sorted(root.glob(f"*/{_VARIANT}"))}
     fitting = (name for name, own in variants.items() if march.startswith(tuple(own.get("targets", ()))))
     chosen = named or next(fitting, "") or spec["variant"] or next(iter(variants), "")
-    if chosen and chosen not in variants and chosen not in folders:
+    if chosen in folders:
+        spec = read_keys(folders[chosen] / _VARIANT, spec)
+        return spec, spec, chosen, folders[chosen]
+    if chosen and chosen not in variants:
         raise ConfigError(f"{root.name} has no variant {chosen!r}; it has: {', '.join([*variants, *folders])}")
-    return chosen, folders.get(chosen, root)
+    return spec, variants.get(chosen, {}), chosen, root
 
 
 def _arg(arg: Mapping[str, str], spec: Mapping[str, Any], extra: Mapping[str, Any]) -> Arg:
@@ -249,6 +151,23 @@ def _cases(
     return made[0], made[1], made[2]
 
 
+def _small(spec: Mapping[str, Any], params: Mapping[str, Scalar], tests: Iterable[Case]) -> tuple[Case, ...]:
+    """The tests of the CPU's own case set, else the smallest test by its sizes."""
+    own = spec["cases"].get("cpu")
+    if isinstance(own, dict) and own.get("tests"):
+        return tuple(case_from(case, params, spec["dims"]) for case in own["tests"])
+    return tuple(sorted(tests, key=lambda case: math.prod(int(case.params[dim]) for dim in spec["dims"]))[:1])
+
+
+def _work(spec: Mapping[str, Any], cases: tuple[Case, ...], root: Path) -> dict[str, str]:
+    work = {str(key): str(value) for key, value in spec["work"].items()}
+    try:
+        cost_model.check(work, cases)
+    except ValueError as error:
+        raise ConfigError(f"{root}/problem.yaml: {error}") from error
+    return work
+
+
 def _without_held_out(sets: Mapping[str, Any]) -> dict[str, Any]:
     """The case sets that a verdict and a time depend on."""
 
@@ -259,7 +178,9 @@ def _without_held_out(sets: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _told_apart(sets: Mapping[str, Any], tests: Iterable[Case], benchmarks: Iterable[Case]) -> list[Any]:
-    """What tells the chosen cases from other sets: the timed sizes; where another has the same, tests and seeds too."""
+    """Return what tells the chosen cases from the file's other sets: the timed cases' names; if another set has these
+    sizes, also the test cases, the seeds and the weights.
+    """
     timed = [picked["benchmarks"] if isinstance(picked, dict) else picked for picked in sets.values()]
     sizes = [[{key: value for key, value in case.items() if key not in _NO_SIZE} for case in cases] for cases in timed]
     if all(sizes.count(one) == 1 for one in sizes):
@@ -301,9 +222,10 @@ def _seeds(
     baselines: list[str],
     languages: tuple[str, ...],
     target: Target | None,
-    wanted: list[str] | None,
+    named: list[str] | str | None,
 ) -> tuple[tuple[Seed, ...], tuple[Seed, ...]]:
     """A problem's kernels, also those in the folder `cpu` or `gpu`, or of the variant; those in `alike` languages."""
+    wanted = [named] if isinstance(named, str) else named
     folder = root / "seeds"
     if not folder.is_dir() and root.parent == shipped_path("problems").resolve():
         folder = shipped_path("seeds", root.name)

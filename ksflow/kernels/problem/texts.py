@@ -14,8 +14,7 @@ from ksflow.records import Json, Problem, Target
 _HEADING = re.compile(r"(#+) .*?( *<!-- target: (.*?) -->)?\s*")
 REGION = "region.json"
 """Of a problem's folder: what is known of the region of a model, or of the function, that the problem is."""
-_APART = 1.5
-"""How many times as long a call may take in one place as in the other."""
+_APART = 1.5  # how many times as long a call may take in one place as in the other
 _TASK = ("generate_input", "ref_kernel")
 
 

@@ -61,7 +61,7 @@ class Cause:
 
 
 class Failures:
-    """The failures of a family, and the risk of configurations that follows."""
+    """The failures of a family with their causes, and the risk that a configuration fails."""
 
     def __init__(self, points: Iterable[Point], lessons: Iterable[frozenset[Item]] = ()) -> None:
         """lessons: causes known from other runs, which apply until a kernel with such values is accepted."""

@@ -8,10 +8,10 @@ compared among members with the same dispatch lines, because other lines change 
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import permutations, product
-from math import prod
 from random import Random
 from typing import Any
 
@@ -33,8 +33,7 @@ from ksflow.kernels.source.tunables import (
 )
 from ksflow.records import Evaluation, Kernel, Population, Trial, Verdict, as_json, base_of, digest
 
-STRUCTURE = frozenset({"form", "pack", "decode", "precision", "fuse"})
-"""Kinds of tunables that choose between forms of the code."""
+STRUCTURE = frozenset({"form", "pack", "decode", "precision", "fuse"})  # kinds that choose between forms of the code
 _WORDS = 4000  # characters of a failure's evidence that are read
 _ENUMERATED = 4096  # configurations that are looked at one by one; of more, some are drawn
 
@@ -198,9 +197,7 @@ class Space:
 
     @cached_property
     def _idle(self) -> Mapping[tuple[str, ...], frozenset[str]]:
-        """Structure -> tunables that the compiler ignores: all kernels that differ in their values alone have one
-        artefact.
-        """
+        """Structure -> tunables that the compiler ignores: kernels that differ in these alone have one artefact."""
         first: dict[tuple[tuple[str, ...], str], Point] = {}
         idle: dict[tuple[str, ...], frozenset[str]] = {}
         compiled = [(self._structure(point.values), point) for point in self.points if point.artefact]
@@ -243,7 +240,7 @@ class Space:
 
     @property
     def size(self) -> int:
-        return prod(len(tunable.options) for tunable in self.tunables)
+        return math.prod(len(tunable.options) for tunable in self.tunables)
 
     def sample_untried(self, rng: Random, count: int) -> list[Config]:
         """Return up to `count` distinct untried configurations at random."""
@@ -303,10 +300,8 @@ def _blamed(judged: _Known, configured: _Known) -> tuple[frozenset[str], frozens
 
 def _unwritten(trial: Trial, population: Population) -> Kernel | None:
     parent = base_of(trial, population.by_id)
-    if parent is None or parent.kernel is None or trial.experiment is None:
-        return None
-    try:
-        text = assign(parent.kernel.main, trial.experiment.changes)
-    except ValueError:
-        return None
-    return replace(parent.kernel, files=with_main(parent.kernel, text))
+    if parent and parent.kernel and trial.experiment:
+        with suppress(ValueError):
+            text = assign(parent.kernel.main, trial.experiment.changes)
+            return replace(parent.kernel, files=with_main(parent.kernel, text))
+    return None

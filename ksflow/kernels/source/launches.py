@@ -58,7 +58,7 @@ class CaseWorkspace:
 
     @property
     def bytes(self) -> int:
-        """Its size in bytes."""
+        """The size of the workspace in bytes."""
         return self.elements * ITEM_BYTES[self.dtype]
 
 

@@ -21,13 +21,10 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher, get_close_matches
-from itertools import groupby, pairwise, takewhile
+from itertools import groupby, pairwise
 
-_OPEN = re.compile(r"(<{7,100}) SEARCH[ \t]*")
-_HUNK = re.compile(r"@@( .*)?")
-_SIGNS = (" ", "+", "-")
-_HEAD = ("diff ", "index ", "--- ", "+++ ")
-_MOST = 200  # edits of one answer
+from ksflow.kernels.source.edits import Edit, read_edits, split_lines
+
 _COUNTED = 9  # places that are told apart
 _CONTEXT = 10  # lines of the file that are shown
 _WIDTH = 160  # characters of a line that are looked at and shown
@@ -35,39 +32,11 @@ _QUOTED = 200  # quoted lines that are looked at
 _TOLD = 4  # edits that do not apply, of which is told what is wrong
 _FENCE = re.compile(r"\s*(?:`{3,}|~{3,})[\w+-]*\s*")
 _NUMBERED = re.compile(r"\s*\d+\s*[|:] ?")
-_STRAY = re.compile(r"\s*(?:[<=>]{5,}|@@)")
-
-
-@dataclass(frozen=True)
-class Edit:
-    """One change: lines that stay (` `), go (`-`) or come (`+`), in order."""
-
-    name: str  # its name in an error: block 2, hunk 1
-    lines: tuple[tuple[str, str], ...]
-
-    @property
-    def old_lines(self) -> list[str]:
-        """The lines that the file must contain."""
-        return [text for sign, text in self.lines if sign != "+"]
-
-    @property
-    def new_lines(self) -> list[str]:
-        """The lines that replace them."""
-        return [text for sign, text in self.lines if sign != "-"]
-
-
-def has_edits(answer: str) -> bool:
-    """Return whether a text opens a block or a hunk."""
-    return any(_OPEN.fullmatch(line) or _HUNK.fullmatch(line) for line in _split(answer))
 
 
 def apply(text: str, answer: str) -> str:
     """Return `text` with the edits of `answer` applied. Raises ValueError, which names the edits that do not apply."""
-    file, lines = _File(text), _split(answer)
-    first = next((line for line in lines if _OPEN.fullmatch(line) or _HUNK.fullmatch(line)), "")
-    edits = list(_hunks(lines) if first.startswith("@") else _blocks(lines) if first else ())
-    if not edits:
-        raise ValueError("there is no edit: neither a line `<<<<<<< SEARCH` nor a hunk `@@ -1,3 +1,3 @@`")
+    file, edits = _File(text), read_edits(answer)
     placed: list[_Placed] = []
     wrong: list[str] = []
     for edit in edits:
@@ -105,7 +74,7 @@ class _File:
     def __init__(self, text: str) -> None:
         parts = text.split("\n")
         last = parts.pop()
-        self.lines = _split(text)
+        self.lines = split_lines(text)
         self.ends = ["\r\n" if part.endswith("\r") else "\n" for part in parts]
         if last:
             self.ends.append("\r" if last.endswith("\r") else "")
@@ -143,13 +112,6 @@ class _File:
         """Return the end of a new line before line `at`: that of the line above."""
         end = self.ends[max(at - 1, 0)]
         return end if end.endswith("\n") else self.ends[0] if self.ends[0].endswith("\n") else "\n"
-
-
-def _split(text: str) -> list[str]:
-    lines = text.split("\n")
-    if not lines[-1]:
-        lines.pop()
-    return [line.removesuffix("\r") for line in lines]
 
 
 def _place(edit: Edit, file: _File, tell: bool) -> list[_Placed]:
@@ -218,75 +180,6 @@ def _indentation(quoted: list[str], held: list[str]) -> Callable[[str], str]:
 
 def _indent(line: str) -> str:
     return line[: len(line) - len(line.lstrip())]
-
-
-def _blocks(lines: list[str]) -> Iterator[Edit]:
-    at = count = 0
-    while at < len(lines):
-        opened = _OPEN.fullmatch(lines[at])
-        at += 1
-        if opened is None:
-            _check_between(at, lines[at - 1], "block")
-            continue
-        count += 1
-        _check_count(count)
-        name, length = f"block {count}", len(opened[1])
-        divider, close, start = "=" * length, f"{'>' * length} REPLACE", at
-        while at < len(lines) and lines[at].rstrip(" \t") != close:
-            if (inner := _OPEN.fullmatch(lines[at])) and len(inner[1]) == length:
-                raise ValueError(f"{name}: another block opens inside it; close it, or use longer markers for it")
-            at += 1
-        if at == len(lines):
-            raise ValueError(f"{name}: it is not closed by a line {close}")
-        body = lines[start:at]
-        at += 1
-        dividers = [index for index, line in enumerate(body) if line.rstrip(" \t") == divider]
-        if not dividers:
-            raise ValueError(f"{name}: it has no line {divider} between the two texts")
-        if len(dividers) > 1:
-            raise ValueError(
-                f"{name}: it has {len(dividers)} lines {divider}; where they are code, write all its markers longer, "
-                "by two characters each"
-            )
-        yield _replacement(name, body[: dividers[0]], body[dividers[0] + 1 :])
-
-
-def _replacement(name: str, old: list[str], new: list[str]) -> Edit:
-    """Return the edit that replaces one text by another, keeping their common first and last lines."""
-    first = _shared(old, new)
-    last = _shared(old[first:][::-1], new[first:][::-1])
-    start, end = len(old) - last, len(new) - last
-    lines = [*((" ", line) for line in old[:first]), *(("-", line) for line in old[first:start])]
-    return Edit(name, (*lines, *(("+", line) for line in new[first:end]), *((" ", line) for line in old[start:])))
-
-
-def _shared(first: list[str], second: list[str]) -> int:
-    return len([*takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))])
-
-
-def _check_count(count: int) -> None:
-    if count > _MOST:
-        raise ValueError(f"there are more than {_MOST} edits; use fewer and larger ones")
-
-
-def _check_between(number: int, line: str, what: str) -> None:
-    """Raise ValueError for a line outside of all edits that looks like a part of one."""
-    if _STRAY.match(line) or (what == "hunk" and line.startswith(("+", "-"))):
-        raise ValueError(f"line {number} of the edits is outside every {what}: {line[:80]!r}")
-
-
-def _hunks(lines: list[str]) -> Iterator[Edit]:
-    starts = [index for index, line in enumerate(lines) if _HUNK.fullmatch(line)]
-    _check_count(len(starts))
-    for number, line in enumerate(lines[: starts[0]], start=1):
-        if not line.startswith(_HEAD):
-            _check_between(number, line, "hunk")
-    for count, (start, end) in enumerate(zip(starts, [*starts[1:], len(lines)], strict=True), 1):
-        body = lines[start + 1 : end]
-        while body and (not body[-1].strip() or body[-1] == "```"):
-            body.pop()
-        signed = ((line[:1], line[1:]) if line[:1] in _SIGNS else (" ", line) for line in body if line[:1] != "\\")
-        yield Edit(f"hunk {count}", tuple(signed))
 
 
 def _nearest(quoted: list[str], lines: list[str]) -> str:

@@ -80,7 +80,9 @@ class Tunable:
 
 
 def tunables(text: str) -> tuple[Tunable, ...]:
-    """Return the declared tunables, in order, the assigned value among the options. Invalid conditions are ignored."""
+    """Return the tunables that a source declares, in order; their options include the assigned value. An invalid
+    condition is ignored.
+    """
     declared: dict[str, Tunable] = {}
     for match in filter(None, (_match(_LINE, line) for line in text.split("\n"))):
         name, value = match["name"] or match["macro"], match["value"]

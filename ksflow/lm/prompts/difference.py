@@ -6,7 +6,8 @@ from functools import lru_cache
 
 from ksflow.lm.prompts.brief import count
 from ksflow.lm.prompts.excerpt import first_lines
-from ksflow.lm.prompts.render import listing, percent
+from ksflow.lm.prompts.render import listing
+from ksflow.lm.prompts.times import percent
 from ksflow.records import Kernel, Population, Selection, base_of
 
 _CONTEXT = 3  # lines around a change

@@ -11,7 +11,7 @@ from pathlib import Path
 from ksflow.errors import shorten
 from ksflow.home import PACKAGE
 from ksflow.lm.prompts.hardware import hardware
-from ksflow.lm.prompts.render import format_time
+from ksflow.lm.prompts.times import format_time
 from ksflow.records import Draft, Evaluation, Problem, Trial, Verdict
 
 KEEP = "KEEP"  # a writer's answer to a mistaken verifier

@@ -44,10 +44,8 @@ def whole_lines(text: str, room: int) -> str:
     return text if len(text) <= room else f"{text[:room].rpartition(chr(10))[0] or text[:room]}\n..."
 
 
-def roofline_share(evaluation: Evaluation | None) -> str:
+def roofline_share(evaluation: Evaluation) -> str:
     """Return the share of the roofline for a table: `32 %`, or ""."""
-    if evaluation is None:
-        return ""
     return compiler_report.percent(roofline.share(evaluation.evidence.roofline, evaluation.evidence.weights))
 
 

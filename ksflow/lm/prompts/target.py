@@ -36,6 +36,15 @@ def describe(target: Target | None, problem: Problem) -> str:
     return _described[key]
 
 
+def describe_briefly(target: Target | None) -> str:
+    """Return chip, architecture, features and sizes, for a model that does not write code."""
+    if target is None:
+        return "(not named)"
+    sizes = ", ".join(f"{name} {size} bytes" for name, size in target.sizes.items())
+    parts = [f"{label(target)}: {target.chip} ({target.kind}, {target.march})", " ".join(target.features), sizes]
+    return "\n".join(filter(None, parts))
+
+
 _described: dict[tuple[str, tuple[str, ...], Limits], str] = {}
 
 

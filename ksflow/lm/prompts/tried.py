@@ -11,7 +11,8 @@ from ksflow.errors import shorten
 from ksflow.lm.prompts.brief import count
 from ksflow.lm.prompts.failures import redacted_failure
 from ksflow.lm.prompts.hardware import hardware, whole_lines
-from ksflow.lm.prompts.render import format_time, outcome, percent, sentences, times
+from ksflow.lm.prompts.render import outcome, sentences
+from ksflow.lm.prompts.times import format_time, percent, times
 from ksflow.notes.relevance import CHARACTERS
 from ksflow.records import Origin, Population, Problem, Selection, Speedup, Trial, Verdict, base_of
 

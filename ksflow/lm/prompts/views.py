@@ -10,7 +10,8 @@ from itertools import islice
 from ksflow.errors import shorten
 from ksflow.lm.prompts.brief import count, fit_text
 from ksflow.lm.prompts.hardware import roofline_share
-from ksflow.lm.prompts.render import figure, outcome, table
+from ksflow.lm.prompts.render import outcome
+from ksflow.lm.prompts.times import figure, table
 from ksflow.lm.prompts.tried import closed_trials, has_failed, is_untimed, stand_in
 from ksflow.notes.relevance import CHARACTERS
 from ksflow.records import Population, Problem, Trial

@@ -25,6 +25,7 @@ from ksflow.records.evidence import RESOLVED, kernel_cores
 from ksflow.report import explanation, proof
 from ksflow.report.headline import Headline, baseline_name, headline, known_baselines
 from ksflow.report.page.details import trial_details
+from ksflow.report.tables import calibration_rows
 from ksflow.report.words import day, recorded_verdict
 
 _BUDGETS = ("evaluations", "minutes", "usd")  # budgets of a call whose use the page of a running run can show
@@ -32,7 +33,7 @@ _PYTORCH = "PyTorch"
 _WORDS = 140  # letters of the texts shown for every trial; the details have all
 _STATEMENT = 1500  # letters of a problem's statement
 _NO_WINNER: Json = {"headline": "no kernel was accepted", "claim": "", "tied": []}
-_NO_WINNER |= {"start": "", "held_out": "", "winner": ""}
+_NO_WINNER |= {"start": "", "held_out": "", "winner": "", "best": "", "best_name": ""}
 _NO_WINNER |= {"winner_commit": "", "trust": {}, "over": [], "cases": [], "story": [], "explanation": []}
 _Source = tuple[str, str, Explanation | None]  # input of a trial's details: its commit, its base's, its explanation
 
@@ -73,12 +74,13 @@ class RunFacts:
             "repository": str(lineage.store.path),
             "about": _about(self._problem),
             "session": _session(*lineage.session_start, everything, dates, settings),
-            "trials": _trials(everything, population, dates, minutes(dates.values(), lineage.sessions)),
+            "trials": _trials(everything, population, claimed, dates, minutes(dates.values(), lineage.sessions)),
             "details": self._all_details(everything, explained) if details else {},
             "baselines": {baseline.id: baseline_name(baseline) for baseline in baselines},
             "profile": self._profile,
             "proof": proof.facts(*proved) if proved else None,
             "calibration": [asdict(row) for row in calibration.calibrations(population)],
+            "predictions": calibration_rows(population),
             "notes": [
                 {"title": note.title, "text": note.text, "sources": list(note.sources), "status": note.status.value}
                 for note in lineage.notes()
@@ -103,7 +105,9 @@ class RunFacts:
             "tied": [trial.id for trial in claimed.known.ties],
             "start": claimed.start,
             "held_out": claimed.held_out,
-            "winner": best.id,
+            "winner": best.id if claimed.over is not best else "",
+            "best": best.id,
+            "best_name": "the winner" if claimed.over is not best else baseline_name(best),
             "winner_commit": self._lineage.commit_of(best.id),
             "trust": _trust(best.evaluation, self._lineage.judged_at([best.id])[best.id], settings),
             "over": _over(claimed, baselines),
@@ -139,7 +143,11 @@ def minutes(dates: Iterable[int], sessions: Iterable[int]) -> dict[int, float]:
 
 
 def _trials(
-    everything: Iterable[Trial], population: Population, dates: Mapping[str, int], worked: Mapping[int, float]
+    everything: Iterable[Trial],
+    population: Population,
+    claimed: Headline | None,
+    dates: Mapping[str, int],
+    worked: Mapping[int, float],
 ) -> list[Json]:
     """Return a row for each trial in the order of ids, with the best so far. Times are on the population's scale."""
     best_after = {t.id: best for t, best in zip(population.trials, population.best_so_far, strict=True)}
@@ -150,7 +158,7 @@ def _trials(
         best = best_after.get(trial.id, best)
         usd += trial.cost.usd
         evaluation, base = trial.evaluation, base_of(trial, population.by_id)
-        gain = population.speedup(trial, base)
+        gain, ranked = population.speedup(trial, base), claimed and not claimed.why_unranked(trial)
         rows.append(
             {
                 "id": trial.id,
@@ -159,7 +167,7 @@ def _trials(
                 "verdict": recorded_verdict(trial),
                 "repeat": bool(trial.repeats),
                 "stale": trial.stale,
-                "unranked": evaluation.why_unranked if evaluation else "",
+                "unranked": evaluation.why_unranked if evaluation and not ranked else "",
                 "why": one_line(trial.reason, _WORDS),
                 "us": population.time_us(trial),
                 "best": best.id if best else "",

@@ -12,8 +12,9 @@ from ksflow.records import Json
 
 def as_markdown(run: Json) -> str:
     """Return one run's facts as Markdown."""
-    names = run["baselines"]
-    cases = [["case", "winner µs", *(f"{name} µs" for name in names.values()), "roofline µs"]]
+    names = {name: text for name, text in run["baselines"].items() if name != run["best"]}
+    best_name = "winner" if run["winner"] else run["best_name"]
+    cases = [["case", f"{best_name} µs", *(f"{name} µs" for name in names.values()), "roofline µs"]]
     for case in run["cases"]:
         times = [case["us"], *(case["baselines"][name] for name in names), (case["roofline"] or {}).get("bound_us")]
         cases.append([case["case"], *map(_us, times)])

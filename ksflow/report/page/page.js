@@ -11,7 +11,7 @@ function make(tag, text, kind) {
   return found;
 }
 const figure = value => value == null ? "" : value >= 1000 ? WHOLE.format(value) : String(+value.toPrecision(4));
-const percent = value => value == null ? "" : (value > 0 ? "+" : "") + (figure(+value.toFixed(Math.abs(value) < 10 ? 1 : 0)) || "0") + " %";
+const percent = value => value == null ? "" : (value > 0 ? "+" : "") + (figure(Math.abs(value) < 99.95 ? +value.toPrecision(3) : Math.round(value)) || "0") + " %";  // as the terminal has it
 const times = value => "x" + +value.toPrecision(3);
 const kindOf = row => row.verdict === "accept" ? "accept" : /reject|error|contained|failed|malformed/.test(row.verdict) ? "rejected" : "other";
 const counts = row => row.us && !row.stale;
@@ -131,7 +131,7 @@ function multiples(low, slow, first, last) {  // every run by itself, all to one
 function chart() {
   const run = RUNS[shown], place = at("chart"), svg = place.firstElementChild, wide = place.clientWidth, high = wide < 600 ? 320 : 400;
   const left = 60, right = wide - 14, top = 52, bottom = high - 42;
-  const way = new Set(run.story.map(step => step.id)), shownBest = RUNS.flatMap(one => one.trials.map(row => row.best_us).filter(Boolean));
+  const way = new Set(run.winner ? run.story.map(step => step.id) : []), shownBest = RUNS.flatMap(one => one.trials.map(row => row.best_us).filter(Boolean));
   const scores = run.trials.filter(counts).map(row => row.us).sort((a, b) => a - b), known = run.trials.filter(row => counts(row) && (way.has(row.id) || row.id in run.baselines)).map(row => row.us);
   const low = least([...scores.slice(0, 1), ...shownBest]) / 1.06, slow = most([...known, ...shownBest, ...scores.slice(0, Math.ceil(.9 * scores.length))]) * 1.06;  // the slowest few lie on the upper edge
   const last = most(RUNS.flatMap(one => one.trials.map(along(one)))), first = axis === "trials" ? 1 : 0;
@@ -143,9 +143,12 @@ function chart() {
   svg.replaceChildren();
   svg.setAttribute("viewBox", `0 0 ${wide} ${high}`);
   svg.setAttribute("height", high);
+  let named = Infinity;
   for (const us of scores.length ? decades(low, slow) : []) {
     draw(svg, "path", { class: "grid", d: `M${left} ${y(us)}H${right}` });
-    draw(svg, "text", { x: left - 6, y: y(us) + 4, "text-anchor": "end" }, figure(us));
+    if (named - y(us) < 13) continue;  // no room for another figure
+    named = y(us);
+    draw(svg, "text", { x: left - 6, y: named + 4, "text-anchor": "end" }, figure(us));
   }
   for (const value of steps(first, last, axis === "trials" ? 1 : 0).filter(value => value >= first)) draw(svg, "text", { x: x(value), y: bottom + 18, "text-anchor": "middle" }, figure(value) || "0");
   draw(svg, "text", { x: right, y: bottom + 35, "text-anchor": "end" }, { trials: wide < 600 ? "trials" : "trials in the order of time, seeds included", minutes: "minutes of work", usd: "US dollars" }[axis]);
@@ -163,12 +166,12 @@ function chart() {
   const marks = { dot: [], unranked: [], other: [], rejected: [], seed: [], turn: [] };
   run.trials.forEach((row, index) => { const kind = markOf(row, way); marks[kind].push(`M${dot(POINTS[index])}${MARK[kind]}`); });
   const turns = run.story.map(step => POINTS[PLACE.get(step.id)]);
-  if (turns.length) draw(svg, "path", { class: "way", d: "M" + turns.map(dot).join("L") });
+  if (way.size) draw(svg, "path", { class: "way", d: "M" + turns.map(dot).join("L") });
   sprinkle(draw(svg, "g", {}), Object.entries(marks).flatMap(([kind, parts]) => parts.length <= FRAME ? [[kind, parts]] : Array.from({ length: Math.ceil(parts.length / FRAME) }, (_, i) => [kind, parts.slice(i * FRAME, (i + 1) * FRAME)])));
   if (turns.length) {
     const [a, b] = turns.at(-1);
-    draw(svg, "circle", { class: "turn-winner", cx: a, cy: b, r: 8 });
-    draw(svg, "text", { class: "name", x: Math.min(Math.max(a, left + 60), right - 60), y: b + 23, "text-anchor": "middle" }, `${run.winner}  ${figure(run.trials[PLACE.get(run.winner)].us)} µs`);
+    if (run.winner) draw(svg, "circle", { class: "turn-winner", cx: a, cy: b, r: 8 });
+    draw(svg, "text", { class: "name", x: Math.min(Math.max(a, left + 60), right - 60), y: b + 23, "text-anchor": "middle" }, `${run.winner || run.best_name}  ${figure(run.trials[PLACE.get(run.best)].us)} µs`);
   }
   draw(svg, "g", { id: "hover" });
 }
@@ -267,11 +270,11 @@ function card(value, name, more) {
 }
 function cards(run) {
   const judged = experiments(run), right = judged.filter(row => row.verdict === "accept").length, worked = most(run.trials.map(row => row.minutes ?? 0));
-  const winner = run.trials.find(row => row.id === run.winner), seeds = run.trials.filter(row => row.origin === "seed").length, repeats = run.trials.length - judged.length - seeds;
+  const best = run.trials.find(row => row.id === run.best), seeds = run.trials.filter(row => row.origin === "seed").length, repeats = run.trials.length - judged.length - seeds;
   return [
-    ...(winner ? [card(`${figure(winner.us)} µs`, run.claim ? "the winner's score" : "the kernel to beat")] : []),
+    ...(best ? [card(`${figure(best.us)} µs`, run.winner ? "the winner's score" : `${run.best_name}, the kernel to beat`)] : []),
     ...run.over.map(one => card(times(one.speedup), `over ${one.name}`, `${times(one.low)} to ${times(one.high)}${one.ranked ? "" : ", not ranked"}`)),
-    ...(run.trust.roofline ? [card(percent(100 * run.trust.roofline).slice(1), "of the roofline")] : []),
+    ...(run.trust.roofline ? [card(`${figure(+(100 * run.trust.roofline).toPrecision(2))} %`, "of the roofline")] : []),
     card(figure(judged.length) || "0", "experiments", `${right} accepted, after ${seeds} seed${seeds === 1 ? "" : "s"}${repeats ? `; ${repeats} repeat${repeats === 1 ? "" : "s"} answered from the record` : ""}`),
     ...(worked ? [card(lasting(60 * worked), "of work")] : []),
     ...(run.spent.usd ? [card("$" + run.spent.usd.toFixed(2), "US dollars", `${figure(run.spent.calls)} model calls`)] : run.spent.calls ? [card(figure(run.spent.calls), "model calls")] : []),
@@ -289,9 +292,10 @@ function listing(batch = 10) {
     () => link(shown, row.id), () => make("span", row.verdict + (row.stale ? " (stale)" : "") + (row.unranked ? " (unranked)" : ""), kindOf(row)), row.us && (() => figure(row.us)), row.gain == null ? "" : () => percent(row.gain),
     row.predicted && (() => row.predicted.map(percent).join(" to ")), row.parents[0] && (() => link(shown, row.parents[0])), row.idea, row.why || row.unranked]), batch);
 }
-function limits(run) {  // a picture for each case: the winner, the baselines, and the roofline as a line through their bars
+const bestName = run => run.winner ? "winner" : run.best_name, others = run => Object.keys(run.baselines).filter(id => id !== run.best);
+function limits(run) {  // a picture for each case: the winner, the other baselines, and the roofline as a line through their bars
   return run.cases.map(row => {
-    const found = make("figure"), limit = row.roofline?.bound_us, bars = [["winner", row.us], ...Object.entries(run.baselines).map(([id, name]) => [name, row.baselines[id]])].filter(bar => bar[1]), whole = most(bars.map(bar => bar[1]));
+    const found = make("figure"), limit = row.roofline?.bound_us, bars = [[bestName(run), row.us], ...others(run).map(id => [run.baselines[id], row.baselines[id]])].filter(bar => bar[1]), whole = most(bars.map(bar => bar[1]));
     found.append(make("figcaption", row.case));
     for (const [name, us] of bars) {
       const bar = make("div", undefined, name === "winner" ? "bar winner" : "bar"), track = make("span", undefined, "track"), fill = make("i"), line = make("u");
@@ -372,7 +376,7 @@ function page() {
   at("headline").textContent = run.claim || run.headline;
   at("about").hidden = !run.about;
   if (run.about) { at("statement").textContent = run.about.statement || run.about.title; at("args").textContent = run.about.args.join(" · "); }
-  const words = [run.claim && `winner ${run.winner}${run.tied.length ? `, a tie with ${run.tied.join(", ")}` : ""}`, trust.machine, trust.date, run.start, run.held_out, trust.judge && `judge ${trust.judge}`, trust.isolation && `isolation ${trust.isolation}`,
+  const words = [run.winner && run.claim && `winner ${run.winner}${run.tied.length ? `, a tie with ${run.tied.join(", ")}` : ""}`, trust.machine, trust.date, run.start, run.held_out, trust.judge && `judge ${trust.judge}`, trust.isolation && `isolation ${trust.isolation}`,
     trust.control && `the control (the same kernel beside itself) read ${times(trust.control.speedup)}`, trust.unranked && !run.headline.includes(trust.unranked) && `unranked: ${trust.unranked}`];
   at("trust").textContent = words.filter(Boolean).join(" · ");
   at("where").textContent = `${run.repository}, commit ${run.winner_commit}; machine ${trust.target ?? "unknown"}`;
@@ -382,14 +386,17 @@ function page() {
   if (at("all").open) listing();
   at("story").replaceChildren(...story(run));
   at("limits").replaceChildren(...limits(run));
-  at("came").textContent = run.claim ? "How the winner came about" : "The kernel to beat";
+  at("came").textContent = run.winner ? "How the winner came about" : "The kernel to beat";
+  at("of").textContent = `Cases of ${run.best_name}`;
+  at("of").parentElement.hidden = !run.cases.length;
+  at("path").hidden = !run.winner;
   at("foretold").hidden = !run.calibration.length;
   scatter(run);
   const verdict = at("verdicts").value;
   at("verdicts").replaceChildren(...["", ...new Set(run.trials.map(row => row.verdict))].map(name => { const option = make("option", name || "all"); option.value = name; return option; }));
   at("verdicts").value = run.trials.some(row => row.verdict === verdict) ? verdict : "";
-  const names = Object.keys(run.baselines);
-  table(at("cases"), [["case"], ["winner µs", 1], ["95 % interval", 1], ...names.map(id => [run.baselines[id] + " µs", 1]), ["roofline µs", 1], ["of the roofline", 1]],
+  const names = others(run);
+  table(at("cases"), [["case"], [`${bestName(run)} µs`, 1], ["95 % interval", 1], ...names.map(id => [run.baselines[id] + " µs", 1]), ["roofline µs", 1], ["of the roofline", 1]],
     run.cases.map(row => [row.case, figure(row.us), row.interval_us ? row.interval_us.map(figure).join(" to ") : "", ...names.map(id => figure(row.baselines[id])),
       figure(row.roofline?.bound_us), row.roofline?.share ? `${+(100 * row.roofline.share).toPrecision(2)} % ${row.roofline.bound ?? ""}` : ""]));
   at("profiled").hidden = !run.profile;
@@ -404,8 +411,7 @@ function page() {
     for (const name of ["ways", "engaged"]) table(at(name), run.proof[name][0].map((head, column) => [head, column ? 1 : 0]), run.proof[name].slice(1));
     at("remarks").replaceChildren(...run.proof.remarks.map(line => make("p", line)));
   }
-  table(at("designers"), [["designed by"], ["ranked or failed", 1], ["ranked", 1], ["in range", 1], ["predicted (median)", 1], ["measured (median)", 1]],
-    run.calibration.map(row => [row.by, row.experiments, row.accepted, row.held, percent(row.predicted_percent), percent(row.measured_percent)]));
+  table(at("designers"), Object.keys(run.predictions[0] ?? {}).map((name, column) => [name, column ? 1 : 0]), run.predictions.map(Object.values));
   at("learnt").hidden = !run.notes.length;
   at("notes").replaceChildren(...run.notes.map(note => { const found = make("details"); found.append(make("summary", note.title.toLowerCase().startsWith(note.status) ? note.title : `${note.title} (${note.status})`), make("p", note.text), make("p", note.sources.join("; "), "quiet")); return found; }));
   at("paid").hidden = !run.costs.length;

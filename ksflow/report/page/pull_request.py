@@ -19,9 +19,11 @@ def as_pull_request(lineage: Lineage, problem: Problem) -> str:
     population, facts = lineage.last_population, run_facts(lineage, problem)
     baselines = known_baselines(population, problem.seeds)
     claimed = headline(population, baselines)
-    if claimed is None or claimed.best.evaluation is None:
+    if claimed is None or claimed.best.evaluation is None or claimed.over is claimed.best:
         return f"## {plain(facts['headline'])}\n"
-    best, region = claimed.best, {"function": "", "overhead_us": None, **(model_region(problem) or {})}
+    best, region = claimed.best, {"function": "", "fixed": "", **(model_region(problem) or {})}
+    beside = region.get("beside", {"kernel": ""})
+    known = best.kernel is not None and beside["kernel"] == best.kernel.digest
     others = [trial for trial in baselines if trial is not best]
     ratios = [ratio.describe(baseline_name(trial)) for trial in others if (ratio := population.speedup(best, trial))]
     return fill(
@@ -29,6 +31,7 @@ def as_pull_request(lineage: Lineage, problem: Problem) -> str:
         claimed=claimed,
         what=region["function"] or problem.title,
         region=region,
+        beside=beside if known else {"rows": (), "why": ""},
         name=f"{lineage.problem}/{lineage.run}",
         trust=facts["trust"],
         commit=facts["winner_commit"],

@@ -29,7 +29,7 @@ Answer with every file of the new kernel, complete.
 
 
 def preference(source: RowSource) -> Iterator[Row]:
-    """Yield the pairs of a run as rows: of all three kinds, where the writer is among the stages."""
+    """Yield the pairs of a run as rows: without the stage of the writer no pairs of kernels."""
     yield from _formats(source)
     yield from _answers(source)
     if "writer" in source.stages:
@@ -37,7 +37,7 @@ def preference(source: RowSource) -> Iterator[Row]:
 
 
 def _formats(source: RowSource) -> Iterator[Row]:
-    """The prompt is the one that the refused answer was given to."""
+    """Yield refused answers beside the accepted ones; the prompt is that of the refused answer."""
     refused: dict[tuple[str, str], list[RecordedCall]] = defaultdict(list)
     for call in source.calls():
         group = (call.about, call.stage)
@@ -85,7 +85,7 @@ def _pair(source: RowSource, kind: str, winner: RecordedCall, other: RecordedCal
 
 
 def _kernels(source: RowSource) -> Iterator[Row]:
-    """Two kernels that were made from the same one, of which the judge prefers one, whoever wrote them."""
+    """Yield kernels made from the same base, of which the judge prefers one, whoever wrote them."""
     models = {call.about: call.model for call in source.calls() if call.used and call.stage == "writer"}
 
     def columns(trial: Trial) -> Row:
@@ -125,7 +125,7 @@ def _question(source: RowSource, base: Trial) -> list[Message]:
 
 
 def _row(prompt: list[Message], chosen: list[Message], rejected: list[Message], ours: Row, theirs: Row) -> Row:
-    """One pair; `ours` and `theirs` are the columns that all rows have, of the better and of the other."""
+    """Return a pair as a row. ours, theirs: the columns that all rows have, of the better and of the other."""
     return {
         "prompt": prompt,
         "chosen": chosen,
@@ -144,7 +144,7 @@ def _files(source: RowSource, trial: Trial) -> tuple[str, str]:
 
 
 def _pairs(items: Sequence[T], better_: Callable[[T, T], bool]) -> Iterator[tuple[T, T]]:
-    """(better, worse): each item with the next few, around the circle, that are better than it."""
+    """Yield (better, worse): each item with the next few better ones, in a circle."""
     for number, item in enumerate(items):
         others = (*items[number + 1 :], *items[:number])
         yield from ((other, item) for other in itertools.islice((o for o in others if better_(o, item)), _PAIRS))

@@ -85,7 +85,7 @@ class DatasetIndex:
         return licences
 
     def outcomes(self, about: str) -> tuple[Trial, ...]:
-        """The trials that a call led to: its own, or a round's experiments and their repairs."""
+        """Return the trials that a call led to: its own, or a round's experiments and their repairs."""
         if not about.startswith("round "):
             return (self.results[about].trial,) if about in self.results else ()
         snapshot = self.rounds.get(about.removeprefix("round "))
@@ -116,7 +116,7 @@ class IndexReader:
         self.kernel = lru_cache(_RECENT)(self._kernel)  # a trial's id -> its kernel's language and files, cleaned
 
     def index(self) -> DatasetIndex:
-        """Read all of it once. Raises LineageError."""
+        """Read the run once, and return its index. Raises LineageError."""
         index = DatasetIndex(self.problem, self.run)
         key = self._reader.read().key
         for trial in self._reader.trials(Key(key.problem, key.judge) if key else None):  # machines are kept apart
@@ -127,7 +127,7 @@ class IndexReader:
         return index
 
     def call(self, commit: str) -> Call:
-        """A model call with its texts, cleaned. Raises LineageError."""
+        """Return a model call with its texts, cleaned. Raises LineageError."""
         call: Call = schema.load("call", self.store.read(f"{commit}:call.json"), Call)
         messages = tuple({key: self.clean(text) for key, text in message.items()} for message in call.messages)
         return replace(call, messages=messages, answer=self.clean(call.answer))
@@ -183,7 +183,7 @@ class IndexReader:
         return calls
 
     def _was_used(self, run: DatasetIndex, stage: str, call: Call, order: Order, learnt: list[Commit]) -> bool:
-        """Whether the record holds what the answer says."""
+        """Return whether the run went on with an answer, by what is on record."""
         if stage == "writer":
             result = run.results.get(call.about)
             return bool(result and result.report and _says(call.answer, result.report))
@@ -198,5 +198,5 @@ class IndexReader:
 
 
 def _says(answer: str, text: str) -> bool:
-    """Plainly, or as JSON has it."""
+    """Return whether an answer has a text, plainly or as a JSON string."""
     return text in answer or any(json.dumps(text, ensure_ascii=ascii_)[1:-1] in answer for ascii_ in (True, False))

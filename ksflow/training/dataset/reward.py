@@ -34,18 +34,18 @@ class Worth(NamedTuple):
 
 
 def are_comparable(trial: Trial, other: Trial) -> bool:
-    """Whether both verdicts hold, speak of the kernels, and were given under the same key."""
+    """Return whether both verdicts count and were given under the same key."""
     return is_valid(trial) and is_valid(other) and verdict_key(trial) == verdict_key(other)
 
 
 def verdict_key(trial: Trial) -> tuple[str, str, str]:
-    """What a judged trial's verdict holds for: the problem's digest, judge and machine."""
+    """Return what a trial's verdict holds for: the problem's digest, judge and machine."""
     assert trial.evaluation is not None
     return trial.evaluation.key
 
 
 def is_valid(trial: Trial) -> bool:
-    """Whether the verdict counts: current, the kernel's own, and about the kernel."""
+    """Return whether a trial's verdict is current, its own and about the kernel."""
     evaluation = trial.evaluation
     if evaluation is None or trial.stale or trial.repeats or not evaluation.cacheable:
         return False
@@ -53,18 +53,18 @@ def is_valid(trial: Trial) -> bool:
 
 
 def ratio(trial: Trial, other: Trial, scale: Scale) -> Speedup | None:
-    """How many times as fast `trial` is; None unless both were accepted and can be compared."""
+    """Return how many times as fast `trial` is; None unless both were accepted and can be compared."""
     return scale.ratio(trial.id, other.id) if are_comparable(trial, other) else None
 
 
 def relative_worth(trial: Trial, beside: Trial | None, scale: Scale) -> Worth | None:
-    """Of a kernel, measured against another; None where the record cannot tell."""
+    """Return what a kernel is worth beside another; None if the record cannot tell."""
     gain = ratio(trial, beside, scale) if beside else None
     return _rated(trial, Worth(of_speedup(gain.ratio), _beats(trial, beside, gain)) if gain and beside else None)
 
 
 def beside_incumbent(trial: Trial, scale: Scale) -> Worth | None:
-    """Of a kernel, measured against the best there was when it was judged; None where the record cannot tell."""
+    """Return what a kernel is worth beside the best when it was judged; None if the record cannot tell."""
     claim = trial.evaluation.claim if trial.evaluation else None
     gain = scale.ratio(trial.id, claim.id) if claim else None
     return _rated(trial, Worth(of_speedup(gain.ratio), claim.ahead) if claim and gain else None)
@@ -81,7 +81,7 @@ def review_worth(trial: Trial) -> Worth | None:
 
 
 def is_better(trial: Trial, other: Trial, scale: Scale) -> bool:
-    """Whether the judge prefers `trial`: right to what is not, and of two that are right the faster beyond noise."""
+    """Return whether the judge prefers `trial`: as correct, or as faster beyond noise if both are correct."""
     if not are_comparable(trial, other) or trial.score_us is None:
         return False
     gain = ratio(trial, other, scale)
@@ -89,12 +89,12 @@ def is_better(trial: Trial, other: Trial, scale: Scale) -> bool:
 
 
 def of_speedup(speedup: float) -> float:
-    """Of a kernel that is right."""
+    """Return the reward of a correct kernel with this speed-up."""
     return round(0.5 + min(max(math.log2(speedup), SLOWEST), FASTEST), 4)
 
 
 def _rated(trial: Trial, right: Worth | None) -> Worth | None:
-    """`right` for a kernel that is, what its verdict is worth for another; None where the verdict does not count."""
+    """Return `right` for a correct kernel, else the verdict's worth; None if the verdict does not count."""
     evaluation = trial.evaluation
     if evaluation is None or not is_valid(trial):
         return None

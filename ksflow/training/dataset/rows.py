@@ -45,7 +45,7 @@ class RowSource:
     reference: str = UNKNOWN  # the licence of the problem's reference, which every prompt shows
 
     def calls(self) -> Iterator[RecordedCall]:
-        """The calls of the wanted stages that were answered."""
+        """Return the answered calls of the wanted stages."""
         return (call for call in self.run.calls if call.answer and call.stage in self.stages)
 
     def rate_call(self, call: RecordedCall) -> tuple[Worth | None, Trial | None]:
@@ -63,17 +63,17 @@ class RowSource:
         return max(candidates, key=lambda pair: pair[0], default=(None, None))
 
     def rate(self, trial: Trial) -> Worth | None:
-        """Of a kernel, measured against the one it was made from."""
+        """Return what a trial's kernel is worth beside the one it was made from; None if the record cannot tell."""
         return relative_worth(trial, self.run.base(trial), self.run.scale)
 
     def shared_columns(self, call: RecordedCall) -> Row:
-        """The columns that all rows have, of a call."""
+        """Return the columns that all rows have, for a model call."""
         rated, trial = self.rate_call(call)
         row = self.columns_of(call.stage, call.model, call.about, trial, rated)
         return row | ({"verdict": Verdict.MALFORMED.value} if call.malformed else {})
 
     def columns_of(self, stage: str, model: str, about: str, trial: Trial | None, rated: Worth | None) -> Row:
-        """The same by what they say."""
+        """Return the columns that all rows have, from their values."""
         evaluation = trial.evaluation if trial else None
         return {
             "stage": stage,
@@ -90,19 +90,19 @@ class RowSource:
         }
 
     def licence_of(self, *trials: Trial | None) -> str:
-        """Of a row that shows the problem's reference and these kernels, with what they were made from."""
+        """Return the licence of a row that shows the problem's reference and these kernels, ancestors included."""
         names = {self.reference}.union(*(self.run.licences[trial.id] for trial in trials if trial))
         return join_licences(name or _UNNAMED for name in names)
 
     def mark_seen(self, *names: Hashable) -> bool:
-        """Whether none of it was seen before; from now on all of it was."""
+        """Return whether none of the names was seen before, and remember all of them."""
         if not self.seen.isdisjoint(names):
             return False
         self.seen.update(names)
         return True
 
     def is_new(self, configuration: str, call: RecordedCall) -> bool:
-        """Whether neither this answer to this prompt nor a kernel of this form was written before."""
+        """Return whether neither this answer nor a kernel of its form was written before, and remember both."""
         names: list[Hashable] = [(configuration, call.prompt, call.answer)]
         trial = self.rate_call(call)[1] if call.stage == "writer" else None
         if trial and trial.form and trial.evaluation:
@@ -110,14 +110,14 @@ class RowSource:
         return self.mark_seen(*names)
 
     def prompt_and_answer(self, commit: str) -> tuple[list[Message], list[Message]]:
-        """The prompt and the answer of a call."""
+        """Return the prompt and the answer of a call."""
         call = self.reader.call(commit)
         prompt = [{"role": message["role"], "content": message["content"]} for message in call.messages]
         return prompt, [{"role": "assistant", "content": call.answer}]
 
 
 def chat(source: RowSource) -> Iterator[Row]:
-    """Good answers: what gained beyond noise, and notes that were kept."""
+    """Yield good answers: those that gained beyond noise, and notes that were kept."""
     for call in source.calls():
         rated, _ = source.rate_call(call)
         learnt = call.stage == "digester" and call.used and not call.malformed
@@ -127,7 +127,7 @@ def chat(source: RowSource) -> Iterator[Row]:
 
 
 def rl(source: RowSource) -> Iterator[Row]:
-    """Every answer whose worth is known."""
+    """Yield every answer whose worth is known."""
     for call in source.calls():
         rated, _ = source.rate_call(call)
         if rated and source.is_new("rl", call):
@@ -136,7 +136,7 @@ def rl(source: RowSource) -> Iterator[Row]:
 
 
 def prompts(source: RowSource) -> Iterator[Row]:
-    """The writer's questions; without the stage of the writer there are none."""
+    """Yield the writer's questions, if the writer is among the stages."""
     baselines: dict[tuple[str, str, str], float] = {}  # the fastest seed's time under each key
     for seed in (result.trial for result in source.run.results.values()):
         if seed.origin is Origin.SEED and is_valid(seed) and (us := source.run.scale.time_us(seed.id)):

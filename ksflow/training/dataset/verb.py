@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ksflow import report
 from ksflow.config import compose, keys
-from ksflow.errors import ConfigError, explain_write_errors, pluralize, reaching
+from ksflow.errors import ConfigError, explain_write_errors, one_of, pluralize, reaching
 from ksflow.kernels.problem.licences import UNKNOWN, of_problem
 from ksflow.lineage import Lineage
 from ksflow.records import Problem, digest, name_without_precision
@@ -42,8 +42,7 @@ def dataset(words: list[str], overrides: list[str]) -> int:
         raise ConfigError(f"dataset takes key=value arguments, not {words[0]!r}: {', '.join(_OPTIONS)}, problem")
     mine, rest = keys.own_options(overrides, *_OPTIONS)
     own = _OPTIONS | mine
-    if own["format"] not in (*FORMATS, "all"):
-        raise ConfigError(f"format={own['format']}; valid: {', '.join(FORMATS)}, all")
+    one_of("format", own["format"], (*FORMATS, "all"))
     kinds = [kind for kind in FORMATS if own["format"] in ("all", kind)]
     stages = _listed("stages", own["stages"], STAGES)
     cfg = compose.compose(rest)
@@ -94,7 +93,7 @@ def _listed(key: str, value: str, valid: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _splits(problems: set[str], named: str) -> dict[str, str]:
-    """Problem -> train or test: as named, or by its name's digest; all precisions of one are in the same split."""
+    """Return problem -> train or test, as named or by its name's digest. All precisions of one go together."""
     families = {name_without_precision(problem) for problem in problems}
     if named:
         test = {name_without_precision(problem) for problem in _listed("test_problems", named, tuple(sorted(problems)))}
@@ -114,7 +113,7 @@ def _problem(name: str, chosen: Problem | None) -> Problem | None:
 
 
 def _cleaner(lineage: Path) -> Callable[[str], str]:
-    """Strikes out secrets and paths of this machine."""
+    """Return a function that strikes secrets and paths of this machine out of a text."""
     own = {Path.home(), Path.cwd(), Path(tempfile.gettempdir()), lineage.resolve().parent, Path(sys.prefix)}
     deep = [re.escape(str(path)[1:]) for path in sorted(own, key=lambda path: -len(str(path))) if len(path.parts) > 2]
     homes = "|".join([*deep, r"(?:home|Users)/[^\s/\"'`<>|:;,)\]}]+"])
@@ -126,7 +125,7 @@ def _cleaner(lineage: Path) -> Callable[[str], str]:
 
 @contextmanager
 def _replacing(out: Path) -> Iterator[Path]:
-    """A new folder that takes the place of `out` once it is complete; until then `out` stays as it is."""
+    """Yield a new folder that replaces `out` once the block has ended without an error."""
     ours = out.is_dir() and ((out / _MARK).is_file() or not any(out.iterdir()))
     if out.exists() and not ours:
         raise ConfigError(f"out={out} exists and is no data set; name another folder")

@@ -57,7 +57,7 @@ class ExampleSource:
     key: str = ""  # the configuration key of the part whose prompt it is: `writer.llm` where the writer is a mix
 
     def questions(self, history: RunHistory, snapshot: RoundSnapshot) -> Iterator[Question]:
-        """What the stage was asked in a round, but for what was left of the budget, which is not on record."""
+        """Yield what the stage was asked in a round, without the rest of the budget, which is not on record."""
         for asked, make in self._asked(history, snapshot):
             with suppress(StageError):
                 if inquiry := self.stage.question(history.problem, *asked):
@@ -95,13 +95,13 @@ def _always(grader: Grader, inquiry: Inquiry[Any], history: RunHistory) -> Grade
 
 
 def shown(inquiry: Inquiry[Any]) -> str:
-    """All that the model is shown, as one text."""
+    """Return all inputs of a question as one text."""
     return "\n".join(inquiry.inputs.values())
 
 
 @dataclass(frozen=True)
 class HeldOutSplit:
-    """Which rounds are in which part."""
+    """The division of rounds into the parts."""
 
     parts: Mapping[str, frozenset[str]]  # part -> the names of its rounds
     how: str  # for the card: what divides them
@@ -111,14 +111,14 @@ class HeldOutSplit:
         return {name: rank for rank, part in enumerate(PARTS) for name in self.parts[part]}
 
     def visible_history(self, history: RunHistory, snapshot: RoundSnapshot) -> RunHistory:
-        """The run as far as a grade of this round may look: until the first round of a later part began."""
+        """Return the run as far as a grade of this round may look: until the first round of a later part began."""
         rank = self._rank.get(snapshot.name, 0)
         first = next((other for other in history.rounds if self._rank.get(other.name, rank) > rank), None)
         return replace(history, final=first.population) if first else history
 
 
 def split_rounds(snapshots: Iterable[RoundSnapshot], seed: int, what: str) -> HeldOutSplit:
-    """The rounds in three parts; `seed` draws which problems are held out. ConfigError where there are too few."""
+    """Divide rounds into the parts; `seed` draws the held-out problems. Raises ConfigError for too few rounds."""
     ordered = sorted(snapshots, key=lambda snapshot: snapshot.began)
     least, total = _LEAST * len(PARTS), len(ordered)
     if total < least:
@@ -135,7 +135,7 @@ def split_rounds(snapshots: Iterable[RoundSnapshot], seed: int, what: str) -> He
 def _set_apart(
     snapshots: Sequence[RoundSnapshot], wanted: float, left: int, seed: int
 ) -> tuple[list[RoundSnapshot], list[RoundSnapshot], str]:
-    """(the rest, about `wanted` rounds set apart, how in words); at least `left` rounds stay."""
+    """Return the rest, at least `left` rounds, then about `wanted` rounds, and in words how they are divided."""
     for unit, of in _UNITS.items():
         names = list(dict.fromkeys(map(of, snapshots)))  # in the order in which they began
         if unit == "problem":
@@ -155,7 +155,9 @@ def _set_apart(
 def gather(
     source: ExampleSource, histories: Sequence[RunHistory], most: int, seed: int
 ) -> tuple[list[list[Case]], HeldOutSplit]:
-    """The cases to learn from, to choose by, and to measure on: at most `most`, no round in two parts. ConfigError."""
+    """Return the cases to learn from, to choose by and to measure on, about `most` in all, and the split of the rounds.
+    No round is in two parts. Raises ConfigError for too few rounds.
+    """
     asked: dict[str, tuple[RunHistory, RoundSnapshot, Question]] = {}
     for history in histories:
         for snapshot in history.rounds:

@@ -49,7 +49,7 @@ UNRATED = {Verdict.TIMEOUT: reward.REJECTED[Verdict.CRASH], Verdict.UNTIMED: 0.5
 
 @dataclass
 class Judge:
-    """Asks the evaluator once for each kernel beside a base, one at a time, and at most `most` times."""
+    """Has kernels judged beside their bases: each pair once, one at a time, and at most `most` pairs."""
 
     evaluate: Evaluator
     most: int = 500
@@ -57,7 +57,7 @@ class Judge:
     _known: dict[tuple[str, str, str], Evaluation] = field(default_factory=dict)
 
     def __call__(self, problem: Problem, kernel: Kernel, base: Trial) -> Evaluation:
-        """Its verdict. Raises BudgetError."""
+        """Return the verdict on a kernel beside a base. Raises BudgetError."""
         name = (problem.name, kernel.digest, base.kernel.digest if base.kernel else "")
         if name not in self._known:
             if self.asked >= self.most:
@@ -80,7 +80,7 @@ Attempt = Callable[[RoundSnapshot, Selection, Experiment], Measured | None]
 
 
 def judged(problem: Problem, judge: Judge, kernel: Kernel, base: Trial) -> Measured:
-    """What a kernel is worth; one that is right without a known gain as much as a slow one. StageError, BudgetError."""
+    """Return what a kernel is worth; without a known gain as little as a slow one. Raises StageError, BudgetError."""
     evaluation = judge(problem, kernel, base)
     if evaluation.verdict is Verdict.HARNESS:
         raise StageError("evaluator", evaluation.reason)
@@ -94,7 +94,7 @@ def judged(problem: Problem, judge: Judge, kernel: Kernel, base: Trial) -> Measu
 
 
 def selector(history: RunHistory, snapshot: RoundSnapshot) -> Grader:
-    """By the fastest kernel that was ever made from a base, among the bases of that round."""
+    """Grade selections by the fastest kernel ever made from the base, among the bases of that round."""
     fastest: dict[str, float] = {}
     population = history.final
     for base in snapshot.population.ranked:
@@ -121,7 +121,7 @@ def selector(history: RunHistory, snapshot: RoundSnapshot) -> Grader:
 
 
 def designer(snapshot: RoundSnapshot, attempt: Attempt) -> Grader:
-    """By what the best of its picked experiments is worth and how well it predicts; 0 where none of them was judged."""
+    """Grade plans by the worth of the best picked experiment and by the predictions; 0 if none was judged."""
 
     def grade(plan: Plan) -> Grade:
         assert snapshot.selection is not None
@@ -136,7 +136,7 @@ def designer(snapshot: RoundSnapshot, attempt: Attempt) -> Grader:
 
 
 def recorded_attempt(history: RunHistory) -> Attempt:
-    """What the nearest recorded experiment on the same base did; None where none is near or nothing is known of it."""
+    """Return a function that looks up what the nearest recorded experiment on the base did, if any is near."""
 
     def attempt(snapshot: RoundSnapshot, selection: Selection, experiment: Experiment) -> Measured | None:
         near = [(_near(experiment, trial.experiment), trial) for trial in history.children(selection.base.id)]
@@ -152,7 +152,7 @@ def recorded_attempt(history: RunHistory) -> Attempt:
 
 
 def live_attempt(problem: Problem, judge: Judge, write: Writer) -> Attempt:
-    """What the writer's kernel does, by the judge."""
+    """Return a function that has an experiment written and judged."""
 
     def attempt(snapshot: RoundSnapshot, selection: Selection, experiment: Experiment) -> Measured | None:
         try:
@@ -174,7 +174,7 @@ def _near(experiment: Experiment, other: Experiment | None) -> float:
 
 
 def _calibrated(experiment: Experiment, measured: Measured | None) -> float:
-    """1 inside of the predicted range, less with the distance; 0 where there was no time."""
+    """Return 1 within the predicted range, less with the distance from it; 0 without a measured gain."""
     if measured is None or measured.gain_percent is None:
         return 0.0
     low, high = experiment.gain_percent
@@ -192,7 +192,7 @@ def _compared(experiment: Experiment, measured: Measured | None) -> str:
 
 
 def writer(problem: Problem, selection: Selection, judge: Judge) -> Grader:
-    """By the verdict on its kernel, and the gain over the base."""
+    """Grade kernels by the verdict and the gain over the base."""
 
     def grade(kernel: Kernel) -> Grade:
         what, gain, score = judged(problem, judge, kernel, selection.base)
@@ -210,7 +210,7 @@ def _verdict(evaluation: Evaluation) -> str:
 
 
 def verifier(evaluation: Evaluation) -> Grader:
-    """By the square of how far its risk is off (Brier's score): only what it truly expects pays in the mean."""
+    """Grade reviews by the square of the risk's error (Brier's score), which rewards true expectations."""
     refused_by_judge = not evaluation.accepted and evaluation.verdict is not Verdict.UNTIMED
 
     def grade(review: Review) -> Grade:
@@ -221,7 +221,7 @@ def verifier(evaluation: Evaluation) -> Grader:
 
 
 def digester(read: str) -> Grader:
-    """`read` is all that it was shown: figures and quotes of its notes, given by title, must be in there."""
+    """Grade notes by how many of their figures and quotes are in `read`, all that the digester was shown."""
 
     def grade(notes: Mapping[str, Note]) -> Grade:
         if not notes:
@@ -242,6 +242,6 @@ def digester(read: str) -> Grader:
 
 
 def _stands_in(claim: str, read: str) -> bool:
-    """Whether a text has a figure or a quote as a word of its own: 50 is neither in 00050, nor in 50.5 or 1.50."""
+    """Return whether a text has a figure or quote as a word of its own: 50 is not in 00050, 50.5 or 1.50."""
     before, after = (r"[\w.]", r"\w|\.\d") if re.fullmatch(r"[\d.]+", claim) else (r"\w", r"\w")
     return re.search(rf"(?<!{before}){re.escape(claim)}(?!{after})", read) is not None

@@ -28,7 +28,7 @@ _CAP = re.compile(r"\+*loop\.(usd|tokens|minutes|stages(?!\.evaluator\.)[\w.]*)=
 
 @dataclass(frozen=True)
 class PromptTask:
-    """A stage's prompt that is to be compiled, and from what."""
+    """A stage's prompt to compile, and what it is compiled from."""
 
     cfg: Any
     settings: Settings
@@ -39,14 +39,14 @@ class PromptTask:
     caps: Mapping[str, float]
 
     def lineage(self) -> AbstractContextManager[Lineage]:
-        """Where its calls are recorded: the run `optimize-<stage>` of the problem."""
+        """Return the lineage that records the calls, in the run `optimize-<stage>` of the problem."""
         name = self.histories[0].problem.name
         lineage: Lineage = compose.build(self.cfg.lineage)(problem=name, run=f"optimize-{self.cfg.stage}", create=False)
         return closing(lineage)
 
 
 def prepare(words: Sequence[str]) -> PromptTask:
-    """What `key=value` words ask for. ConfigError where they cannot be, or there is too little to learn from."""
+    """Return the task of `key=value` words. Raises ConfigError for invalid words or too few rounds."""
     overrides = list(words)
     if unread := [word for word in overrides if word.lstrip("+").startswith("loop.") and not _CAP.match(word)]:
         raise ConfigError(
@@ -92,7 +92,7 @@ def _listed(names: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _source(cfg: Any, settings: Settings) -> ExampleSource:
-    """What the stage's examples are made from. ConfigError for a stage without a model."""
+    """Return what the stage's examples are made from. Raises ConfigError for a stage without a model."""
     if cfg.stage not in cfg:
         raise ConfigError(f"nobody asks the {cfg.stage}: add writer=verified")
     stage, key = compose.build(cfg[cfg.stage]), cfg.stage

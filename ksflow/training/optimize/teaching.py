@@ -18,7 +18,7 @@ from typing import Any
 import dspy
 from dspy import AdapterParseError
 
-from ksflow.errors import BudgetError, ConfigError, LeaveStage, StageError, stage_boundary
+from ksflow.errors import BudgetError, ConfigError, LeaveStage, StageError, one_of, stage_boundary
 from ksflow.lm.adapter import parse_failure
 from ksflow.lm.client import MeteredLM
 from ksflow.lm.model import Model
@@ -36,7 +36,7 @@ _REFLECTED, _BATCH = 3, 8  # examples that GEPA reflects on, and that SIMBA take
 
 @dataclass(frozen=True)
 class Settings:
-    """How a prompt is compiled, and from what."""
+    """Settings of the command `optimize`."""
 
     lm: Any = None
     """The teacher's model; the stage's own where there is none."""
@@ -59,8 +59,7 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.measure not in ("record", "live"):
-            raise ConfigError(f"optimize.measure={self.measure}; valid: record, live")
+        one_of("optimize.measure", self.measure, ("record", "live"))
         for name in ("rollouts", "evaluations", "examples"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"optimize.{name} must be at least 1, not {getattr(self, name)}")
@@ -69,7 +68,7 @@ class Settings:
 
 
 class Halt(LeaveStage):
-    """An optimisation must end: no optimiser may take it for a bad answer. `cause` says why."""
+    """Ends an optimisation, so that no optimiser takes the cause for a bad answer."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
@@ -113,7 +112,7 @@ class CandidateProgram(Program):
         self._course = course
 
     def forward(self, **inputs: str) -> dspy.Prediction:
-        """The output fields; `refused` is why there are none, `prompt` names instruction and demos."""
+        """Return the output fields; `refused` says why there are none, `prompt` names instruction and demos."""
         prompt = self._course.remember(self.predict)
         try:
             prediction = super().forward(**inputs)
@@ -131,7 +130,7 @@ class CandidateProgram(Program):
 
 
 class Course:
-    """What an optimiser works with: program, examples, metric and teacher, inside of the `with` block of `open`.
+    """What an optimiser of DSPy's takes: program, examples, metric and teacher. Use them inside `with course.open():`.
 
     An example has the inputs of a question and `case`, its number. `held_out` is for measuring, never for compiling.
     """
@@ -157,7 +156,7 @@ class Course:
 
     @contextmanager
     def open(self) -> Iterator["Course"]:
-        """Meanwhile DSPy asks the stage's model. Raises what a model call or a grade raises."""
+        """Have DSPy ask the stage's model inside the block. Raises what a model call or a grade raises."""
         self.teacher = OptimizerLM(self.teaching_model, f"{self.original.stage}=teacher")
         try:
             with dspy.context(lm=OptimizerLM(self.original.model, self.original.label), num_threads=1):
@@ -173,7 +172,7 @@ class Course:
     def metric(
         self, gold: dspy.Example, pred: Any, trace: Any = None, pred_name: str | None = None, pred_trace: Any = None
     ) -> Any:
-        """A score; with feedback for GEPA, which asks for it by naming the predictor."""
+        """Return a score; with feedback for GEPA, which names the predictor."""
         with self._lock:
             self.graded += 1
             if self.graded > self.most:
@@ -185,7 +184,7 @@ class Course:
         return dspy.Prediction(score=score, feedback=feedback) if pred_name else score
 
     def _grade(self, case: Case, prediction: dspy.Prediction) -> Grade:
-        """A refusal is worth nothing. Raises Halt where an answer cannot be measured."""
+        """Return the grade of an answer, 0 if it is refused. Raises Halt if it cannot be measured."""
         refused = str(prediction.get("refused") or "")
         try:
             if not refused:
@@ -202,11 +201,11 @@ class Course:
         return score, redact(feedback)
 
     def examine(self, program: CandidateProgram, examples: Sequence[dspy.Example]) -> list[float]:
-        """The scores of a program's answers. Raises what a model call or a grade raises."""
+        """Return the scores of a program's answers. Raises what a model call or a grade raises."""
         return [self.metric(example, program(**example.inputs())) for example in examples]
 
     def remember(self, predict: dspy.Predict) -> str:
-        """The name of the predictor's prompt, which `best` may choose from now on."""
+        """Keep a predictor's prompt for `best`, and return its name."""
         state = predict.dump_state()
         name = digest(json.dumps([state["signature"], state["demos"]], sort_keys=True, default=str))
         with self._lock:
@@ -216,7 +215,7 @@ class Course:
         return name
 
     def best(self) -> tuple[CandidateProgram, float]:
-        """The prompt with the highest mean of those graded on every example of the validation set, and the mean."""
+        """Return the prompt with the highest mean score on the whole validation set, and the mean."""
         cases = {example.case for example in self.validation}
         means = {
             name: math.fsum(scores[case] for case in cases) / len(cases)
@@ -230,10 +229,11 @@ class Course:
 def compiled(
     course: Course, settings: Settings, start: float, make: Callable[..., Any], compile: Mapping[str, Any] | None = None
 ) -> tuple[CandidateProgram, str]:
-    """A program with a better prompt, or the same, and a remark. `make` is DSPy's class with its configured settings,
-    `compile` those of the method; what depends on the examples is filled in by name. start: the mean score of the
-    prompt as it is, on the validation set. Raises what a call or a grade raises, and BudgetError far beyond
-    `settings.rollouts`.
+    """Run an optimiser of DSPy's. Returns the program with its new prompt, which may be the old one, and a remark.
+
+    start: the mean score of the old prompt on the validation set. make: DSPy's class with its configured settings.
+    compile: settings of its method `compile`. Arguments that depend on the examples are passed by name. Raises what a
+    call or a grade raises, and BudgetError far beyond `settings.rollouts`.
     """
     options = {
         "metric": course.metric,

@@ -37,7 +37,7 @@ _KEPT = 0.2  # the share of a budget that is kept for measuring the result
 
 
 def optimize(words: list[str], overrides: list[str]) -> int:
-    """`optimize stage=designer optimizer=gepa`."""
+    """Compile a stage's prompt: `optimize stage=designer optimizer=gepa`. Returns the exit status."""
     if words:
         raise ConfigError(f"optimize takes key=value arguments, not {words[0]!r}")
     task = prepare(overrides)
@@ -53,7 +53,7 @@ def optimize(words: list[str], overrides: list[str]) -> int:
 
 
 def _destination(settings: Settings, stage: str, optimizer: str) -> Path:
-    """Where the prompt goes; a name is given once, because runs on record go by it. ConfigError where it cannot be."""
+    """Return the new prompt's file. A name is used once, because runs on record have it. Raises ConfigError."""
     folder = Path(settings.folder, stage)
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ class _Optimization:
         self.console.file = sys.stderr  # whatever stderr is redirected to meanwhile
 
     def run(self) -> None:
-        """Say what comes of it. Raises BudgetError where the result could not be measured."""
+        """Compile and measure the prompt. Raises BudgetError if the result could not be measured."""
         course, stage, key = self.course, self.task.cfg.stage, self.task.source.key
         self._say(
             f"{stage}: {pluralize(len(course.train), 'example')} to learn from, {len(course.validation)} to choose "
@@ -180,7 +180,7 @@ class ScoreComparison:
 
     @property
     def verdict(self) -> str:
-        """Better, worse, undecided or not better, with the reason."""
+        """Return whether the scores after are better, worse, not better or undecided; the last two with the reason."""
         low, high = self.interval
         if low <= 0 <= high:
             return "not better: the interval holds 0"
@@ -197,7 +197,7 @@ class ScoreComparison:
 
 
 def card(name: str, rows: Mapping[str, str], compared: ScoreComparison, before: str, after: str) -> str:
-    """Markdown. `rows`: what is worth knowing, with its value; before, after: the instructions."""
+    """Return the card of a compiled prompt as Markdown. rows: the table's entries. before, after: the instructions."""
     lines = (f"| {key} | {' '.join(value.split()).replace('|', chr(92) + '|')} |" for key, value in rows.items())
     table = "\n".join(lines)
     same = "The instruction is unchanged." if before == after else f"## Instruction after\n\n{_quoted(after)}"
@@ -209,5 +209,5 @@ def card(name: str, rows: Mapping[str, str], compared: ScoreComparison, before: 
 
 
 def _quoted(text: str) -> str:
-    """As a block that nothing in it can end."""
+    """Return a text as an indented block of Markdown."""
     return "\n".join(f"    {line}".rstrip() for line in text.splitlines())

@@ -8,8 +8,9 @@ import torch
 
 from ksflow.evaluation.judge import bounds
 from ksflow.evaluation.judge.cases import Reference
+from ksflow.evaluation.judge.elements import errors
 from ksflow.evaluation.judge.mutants import MUTANTS, Right
-from ksflow.evaluation.judge.tolerance import errors, expected, first_error, worst_error
+from ksflow.evaluation.judge.tolerance import expected, first_error, worst_error
 from ksflow.records import Check
 
 SEED = torch.Generator()

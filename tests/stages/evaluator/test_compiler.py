@@ -11,7 +11,7 @@ import pytest
 
 from ksflow import home
 from ksflow.errors import ConfigError
-from ksflow.evaluation.compilers import client
+from ksflow.evaluation.compilers import client, cpp
 from ksflow.evaluation.sandbox.levels import probe
 from ksflow.integrate.handover.loader import host_code
 from ksflow.kernels.hardware import target
@@ -31,7 +31,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def build(problem: Problem, kernel: Kernel, march: str | None = None) -> client.BuildResult:
-    return client.compile_kernel(problem, kernel, target.detect(march=march))
+    return cpp.compile_kernel(problem, kernel, target.detect(march=march))
 
 
 BARE = toy.cpp(
@@ -89,7 +89,7 @@ def test_what_a_seed_says_does_not_count_changes_no_code(name: str, file: str, f
     counts, usual = effective_values(tunables(text), values(text)), target.detect(march="sapphirerapids")
 
     def code(text: str) -> bytes:
-        built = client.compile_kernel(problem, Kernel("cpp", {"kernel.cpp": text}), usual)
+        built = cpp.compile_kernel(problem, Kernel("cpp", {"kernel.cpp": text}), usual)
         return Path(built.artefact).read_bytes() if built.artefact else pytest.fail(built.reason + built.log)
 
     idle = [tunable for tunable in tunables(text) if tunable.name not in counts]
@@ -142,11 +142,11 @@ def test_what_was_changed_in_the_cache_is_made_again(
 def test_an_artefact_that_changed_after_it_was_compiled_is_not_loaded(
     evaluator: LocalEvaluator, problem: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    built = client.compile_kernel(problem, toy.slow(77), evaluator.target)
+    built = cpp.compile_kernel(problem, toy.slow(77), evaluator.target)
     assert client.digest_of(built.artefact)
     monkeypatch.setattr(evaluator, "_build", lambda *_: built)
     Path(built.artefact).write_bytes(
-        Path(client.compile_kernel(problem, toy.RIGHT_CPP, evaluator.target).artefact).read_bytes()
+        Path(cpp.compile_kernel(problem, toy.RIGHT_CPP, evaluator.target).artefact).read_bytes()
     )
     found = evaluator.judge_correctness(problem, toy.slow(77))
     assert found.verdict is Verdict.HARNESS
@@ -198,7 +198,7 @@ def test_endless_compile_is_cut_off(problem: Problem, own_cache: Path) -> None:
     body = "\n".join(f"static_assert(spin() + {i} >= 0);" for i in range(200))
     kernel = toy.cpp(body, f"{deep}\n{loop}")
     limits = Limits(compile_s=0.5)
-    built = client.compile_kernel(replace(problem, limits=limits), kernel, target.detect())
+    built = cpp.compile_kernel(replace(problem, limits=limits), kernel, target.detect())
     assert built.timed_out or "constexpr" in built.log
     assert list(own_cache.rglob("tmp-*")) == []
 
@@ -218,7 +218,7 @@ def test_of_a_compiler_in_a_home_only_its_own_parts_are_shown(
         for path in (Path(name), at_home, *Path(name).iterdir()):
             path.chmod(0o755)
         monkeypatch.setenv("PATH", str(at_home.parent), prepend=os.pathsep)
-        client.find.cache_clear()
+        cpp.find.cache_clear()
         try:
             assert build(problem, toy.cpp(toy.LOOP, f'#include "{name}/include/own.h"')).artefact
             for hidden in ("token", "bin/token"):
@@ -226,7 +226,7 @@ def test_of_a_compiler_in_a_home_only_its_own_parts_are_shown(
                 assert "No such file" in built.reason or "denied" in built.reason, built
         finally:
             monkeypatch.undo()
-            client.find.cache_clear()
+            cpp.find.cache_clear()
 
 
 HIDDEN = {
@@ -296,14 +296,14 @@ def test_no_compiler_is_a_sentence(
     problem: Problem, own_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    client.find.cache_clear()
+    cpp.find.cache_clear()
     try:
-        if client.find() is None:
+        if cpp.find() is None:
             with pytest.raises(ConfigError, match=r"apt install g\+\+, or pip install ksflow\[compiler\]"):
                 build(problem, toy.RIGHT_CPP)
     finally:
         monkeypatch.undo()
-        client.find.cache_clear()
+        cpp.find.cache_clear()
 
 
 @pytest.mark.skipif(probe().level != "full", reason="needs root, and namespaces")

@@ -233,7 +233,7 @@ def test_a_box_learns_nothing_of_where_the_judges_libraries_lie(evaluator: Local
     result = evaluator(problem, toy.python(body), ())
     assert result.accepted, result.reason
     try:
-        maps = Path(f"/proc/{evaluator._judge.pid}/maps").read_text(encoding="utf-8")
+        maps = Path(f"/proc/{evaluator._slots[0].judge.pid}/maps").read_text(encoding="utf-8")
     except PermissionError:
         pytest.skip("not for this user to see")
     judge = next(line for line in maps.splitlines() if "libc.so" in line)

@@ -16,7 +16,7 @@ import pytest
 from conftest import again, until
 
 from ksflow.errors import ConfigError, LineageError
-from ksflow.evaluation.compilers import client
+from ksflow.evaluation.compilers import client, cpp
 from ksflow.evaluation.judge.evaluator import LocalJudge
 from ksflow.evaluation.processes import wire
 from ksflow.evaluation.processes.deadline import end_process, killed_after, locked_within
@@ -123,10 +123,10 @@ with Sandbox(spec, Buffers(BufferSizes(4096, 4096))) as box:
 
 @pytest.mark.slow
 def test_kernel_supervisor_and_zygote_that_hang_are_told_apart(problem: Problem) -> None:
-    right = client.compile_kernel(problem, toy.RIGHT_CPP, detect())
+    right = cpp.compile_kernel(problem, toy.RIGHT_CPP, detect())
     start = "#include <unistd.h>\nstatic int wait = [] { for (;;) pause(); return 0; }();\n"
-    hangs = client.compile_kernel(problem, toy.cpp(toy.LOOP, start), detect())
-    leaves = client.compile_kernel(problem, toy.cpp(toy.LOOP, start.replace("for (;;) pause()", "_exit(3)")), detect())
+    hangs = cpp.compile_kernel(problem, toy.cpp(toy.LOOP, start), detect())
+    leaves = cpp.compile_kernel(problem, toy.cpp(toy.LOOP, start.replace("for (;;) pause()", "_exit(3)")), detect())
     command = [sys.executable, "-c", HELD, right.artefact, hangs.artefact, leaves.artefact]
     said = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert said.stdout.splitlines() == [
@@ -178,15 +178,15 @@ def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     script.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "g++ 99.1" && exit\nexec sleep 1000\n')
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{script.parent}:{os.environ['PATH']}")
-    monkeypatch.setattr(client, "_TRIVIAL_S", 1.0)
-    client.find.cache_clear()
+    monkeypatch.setattr(cpp, "_TRIVIAL_S", 1.0)
+    cpp.find.cache_clear()
     yield
-    client.find.cache_clear()
+    cpp.find.cache_clear()
 
 
 def test_a_compiler_that_hangs_is_named(problem: Problem, hanging: None) -> None:
     with pytest.raises(ConfigError, match=r"bin/g\+\+ does not compile an empty file within 1 s: repair it"):
-        client.compile_kernel(problem, toy.RIGHT_CPP, detect())
+        cpp.compile_kernel(problem, toy.RIGHT_CPP, detect())
 
 
 def boxed(made: Path, *command: str, limit: float) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from ksflow.evaluation.compilers.client import compile_kernel
+from ksflow.evaluation.compilers.cpp import compile_kernel
 from ksflow.evaluation.compilers.emulator import DEVICE_HEADERS, emulate_kernel
 from ksflow.home import shipped_path
 from ksflow.kernels.hardware import target

@@ -36,7 +36,7 @@ def gone(mark: str) -> None:
 
 def killed_soon(evaluator: LocalEvaluator, after_s: float) -> Callable[[], None]:
     """Kill the evaluator's judge in a moment."""
-    pid = evaluator._judge.pid
+    pid = evaluator._slots[0].judge.pid
     timer = threading.Timer(after_s, lambda: os.kill(pid, signal.SIGKILL))
     timer.start()
     return timer.join
@@ -49,6 +49,16 @@ def test_killed_judge_is_replaced(evaluator: LocalEvaluator, problem: Problem) -
     assert evaluator(replace(problem, limits=toy.HASTY), HANGS["n1"], ()).verdict is Verdict.TIMEOUT
     join()
     assert evaluator(problem, toy.RIGHT_CPP, ()).accepted
+
+
+@pytest.mark.slow
+def test_a_judge_that_is_stopped_answers_at_once_and_judges_nothing_more(tmp_path: Path) -> None:
+    evaluator = LocalEvaluator(target.detect())
+    evaluator.start()
+    threading.Timer(0.1, evaluator.stop).start()  # whatever the judge is at then
+    for _ in range(2):
+        verdict = evaluator(toy.problem(tmp_path), HANGS["n1"], ())
+        assert (verdict.verdict, verdict.reason) == (Verdict.HARNESS, "the judge was stopped")
 
 
 def test_a_crash_is_a_verdict_though_nobody_can_say_where_it_crashed(
@@ -66,7 +76,7 @@ def test_a_crash_is_a_verdict_though_nobody_can_say_where_it_crashed(
 @pytest.mark.slow
 def test_killed_zygotes_are_replaced(evaluator: LocalEvaluator, problem: Problem) -> None:
     assert evaluator(problem, toy.RIGHT_CPP, ()).accepted
-    judge = evaluator._judge.pid
+    judge = evaluator._slots[0].judge.pid
     children = Path(f"/proc/{judge}/task/{judge}/children").read_text().split()
     assert children
     for child in children:
@@ -162,7 +172,7 @@ def test_no_kernel_is_blamed_for_the_null_kernels_end(problem: Problem) -> None:
     made = LocalEvaluator(target.detect())
     try:
         assert made(problem, toy.slow(1000), ()).accepted
-        *_, null = linux.descendants(made._judge.pid)  # between judgements no other box is there
+        *_, null = linux.descendants(made._slots[0].judge.pid)  # between judgements no other box is there
         os.kill(null, signal.SIGKILL)
         result = made(problem, toy.RIGHT_CPP, ())  # has more calls in a turn: nothing is known of such turns yet
     finally:
@@ -175,7 +185,7 @@ def test_judge_dies_with_this_process(tmp_path: Path) -> None:
     code = (
         "import sys, time; from ksflow.kernels.hardware import target\n"
         "from ksflow.stages.evaluator.local import LocalEvaluator\n"
-        "made = LocalEvaluator(target.detect()); print(made._judge.pid, flush=True); time.sleep(100)"
+        "made = LocalEvaluator(target.detect()); print(made._slots[0].judge.pid, flush=True); time.sleep(100)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
         assert parent.stdout

@@ -29,14 +29,14 @@ def test_a_spinner_leaves_the_core_to_who_works_there_and_rests_where_told() -> 
                 awake_s = cpu_s(spinner.pid)
                 while cpu_s(spinner.pid) < awake_s + 0.1:
                     time.sleep(0.05)
-                with spinner.let_idle():
+                with spinner.keep_awake(False):
                     _until_it_stops(spinner)
                     at_rest_s = cpu_s(spinner.pid)
                     time.sleep(0.2)
                     assert cpu_s(spinner.pid) == at_rest_s
                 while cpu_s(spinner.pid) < at_rest_s + 0.1:
                     time.sleep(0.05)
-            with spinner.let_idle():
+            with spinner.keep_awake(False):
                 _until_it_stops(spinner)
             _until_it_stops(spinner)
         finally:

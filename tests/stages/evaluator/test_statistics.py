@@ -244,6 +244,11 @@ def compared(*replicates: tuple[float, float], busy: int = -1) -> dict[str, obje
     return {**row, "case": outcome.cases[0].row(""), "doubt": outcome.doubt("")}
 
 
+def test_many_readings_are_told_by_their_range_and_count() -> None:
+    doubt = str(compared(*((100.0, 100.0 * x) for x in (1.4, 0.6, 1.3, 0.7, 1.2)))["why"])
+    assert "x0.6 to x1.4 in 5 comparisons" in doubt
+
+
 def test_readings_that_contradict_each_other_rank_nothing() -> None:
     row = compared((100.0, 104.6), (100.0, 57.5))
     assert not row["ranked"]

@@ -22,9 +22,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ksflow.evaluation.sandbox.driver import TENSOR_MAP_BYTES, Driver, Pointer, open_driver, torch_device
+from ksflow.evaluation.sandbox.driver import Driver, Pointer, open_driver, torch_device
 from ksflow.evaluation.sandbox.runners import cpu
 from ksflow.evaluation.sandbox.runners.cpu import DONE, GO, LARGEST_MESSAGE, NONCE, Call, Json, Native, Runner
+from ksflow.evaluation.sandbox.tensor_maps import TENSOR_MAP_BYTES
 
 QUEUED = b"qu"
 FIRST = struct.Struct("=Iq")  # the number of an order's first call, and the place of its sample in the outputs

@@ -499,7 +499,7 @@ for _ in range(3):
 @pytest.mark.slow
 def test_no_kernel_is_blamed_for_the_null_kernels_end(device: LocalEvaluator, judge: Judge) -> None:
     honest_time(judge(HONEST))
-    *_, null = linux.descendants(device._judge.pid)  # between judgements no other box is there
+    *_, null = linux.descendants(device._slots[0].judge.pid)  # between judgements no other box is there
     os.kill(null, signal.SIGKILL)
     for _ in range(2):
         honest_time(judge(HONEST))

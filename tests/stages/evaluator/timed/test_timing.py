@@ -9,7 +9,7 @@ import pytest
 
 from evaluator import toy
 from evaluator.conftest import Judge, in_the_end
-from ksflow.evaluation.compilers.client import compile_loop
+from ksflow.evaluation.compilers.cpp import compile_loop
 from ksflow.kernels.hardware import target
 from ksflow.records import Case, Evaluation, Problem, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
