@@ -316,9 +316,7 @@ def _share(cfg: DictConfig, settings: Any) -> None:
         mine = [one[6:] for one in choices if one.startswith(f"{group}@") and choices[one] == choices[group]]
         shared = sorted(key for key in typed if key.startswith(f"{group}."))
         if shared and not mine:
-            remedy = (
-                "takes its model from model=; add llm=" if group == "model" else "starts an agent; add writer=agent"
-            )
+            remedy = "starts an agent; add writer=agent" if group == "agent" else "asks a model; add llm=NAME"
             raise ConfigError(f"{shared[0]}= would be read by nothing: no stage {remedy}")
         for key, user in itertools.product(shared, mine):
             path = f"{user}.{key.partition('.')[2]}"
