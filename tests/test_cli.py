@@ -227,7 +227,7 @@ def test_ctrl_c_ends_a_sweep(tmp_path: Path) -> None:
         (["problem=softmax", "--dry-run"], "no flag --dry-run; a search that compiles nothing is recipe=dry_run;"),
         (["--verson"], "no flag --verson; did you mean --version?"),
         (["+foo=1", "evaluator=fake"], "+foo= would be read by nothing: no key 'foo'; valid: agent"),
-        (["model.name=x", "evaluator=fake"], "model.name= would be read by nothing: no stage asks a model; add llm=NAME"),
+        (["model.name=x", "evaluator=fake"], "model.name= would be read by nothing: no stage asks a model; add llm="),
         (["~designer", "evaluator=fake"], "~designer takes away what every run reads"),
         pytest.param(["--shell-completion", "foo"], "takes install=bash, zsh or fish", marks=pytest.mark.slow),
         (
