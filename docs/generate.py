@@ -4,21 +4,20 @@ The pages of commands come from `--help`, the pages of the configuration from `c
 the glossary from CONTRIBUTING.md, and other pages from files elsewhere in the repository.
 """
 
-import ast
 import inspect
 import re
 import subprocess
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from posixpath import dirname, join, normpath, relpath
 from typing import Any
 
-from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 from ksflow.cli.usage import COMMANDS
+from ksflow.config.keys import parameters_of
+from ksflow.config.pages import purposes
 
 ROOT = Path(__file__).resolve().parents[1]
 ELSEWHERE = {
@@ -134,37 +133,20 @@ def _without_comment(text: str) -> str:
 def _parts(made: DictConfig, prefix: str) -> str:
     """Return the callable of a part, its docstring, and a table row for each of its parameters."""
     target = str(made["_target_"])
-    called = get_object(target)
-    parameters = inspect.signature(called).parameters
-    text, said = _said_of_parameters(_docstring(called), list(parameters))
-    if inspect.isclass(called):
-        said |= dict(_said_of_fields(called))
+    parameters, _ = parameters_of(target, prefix)
+    text, purpose = purposes(target, prefix)
+    said = {name: _escaped(words).replace("|", "\\|") for name, words in purpose.items()}
     raw: Any = OmegaConf.to_container(made, resolve=False)
     rows = [
         f"| `{prefix}.{name}` | {_default(parameter, raw)} | {said.get(name, '')} |"
         for name, parameter in parameters.items()
     ]
     table = "| key | value | |\n|---|---|---|\n" + "\n".join(rows) + "\n" if rows else "This option has no keys.\n"
-    return f"`{target}`: {text}\n\n{table}\n"
+    return f"`{target}`: {_escaped(text)}\n\n{table}\n"
 
 
-def _said_of_parameters(text: str, names: list[str]) -> tuple[str, dict[str, str]]:
-    """Return a docstring without its sentences of the form `name: description.`, and the descriptions by name."""
-    if not names:
-        return text, {}
-    start = rf"(?:^|(?<=[.;]\s))`?({'|'.join(names)})`?:\s"
-    first, *rest = re.split(start, text, flags=re.MULTILINE)
-    pairs = zip(rest[::2], rest[1::2], strict=True)
-    return first.strip(), {name: " ".join(words.split()).replace("|", "\\|") for name, words in pairs}
-
-
-def _docstring(called: Any) -> str:
-    """Return the docstring of a class or function, and that of the constructor if the class defines one."""
-    texts = [inspect.getdoc(called) or ""]
-    if inspect.isclass(called) and "__init__" in vars(called):
-        texts.append(inspect.getdoc(vars(called)["__init__"]) or "")
-    whole = "\n\n".join(text for text in texts if text and not text.startswith("Initialize self"))
-    return re.sub(r"<(?=\w)", "&lt;", whole)
+def _escaped(text: str) -> str:
+    return re.sub(r"<(?=\w)", "&lt;", text)
 
 
 def _default(parameter: inspect.Parameter, raw: dict[str, Any]) -> str:
@@ -181,17 +163,6 @@ def _default(parameter: inspect.Parameter, raw: dict[str, Any]) -> str:
         return f"`{value.__name__}`"
     plain = str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
     return f"`{plain}`" if plain else "empty"
-
-
-def _said_of_fields(called: type) -> Iterator[tuple[str, str]]:
-    """Yield each field of a record with the string literal below the field."""
-    for part in reversed([each for each in called.__mro__ if each.__module__.startswith("ksflow.")]):
-        body = ast.parse(textwrap.dedent(inspect.getsource(part))).body[0]
-        assert isinstance(body, ast.ClassDef)
-        for field, after in zip(body.body, body.body[1:], strict=False):
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(after, ast.Expr):
-                text = after.value.value if isinstance(after.value, ast.Constant) else ""
-                yield field.target.id, " ".join(str(text).split()).replace("|", "\\|")
 
 
 def relinked(text: str, source: str, page: str) -> str:

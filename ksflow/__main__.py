@@ -19,12 +19,13 @@ from typing import Any
 
 from ksflow import __version__
 from ksflow.cli import usage
-from ksflow.errors import KsflowError, NothingTried, of_system, strip_controls
+from ksflow.errors import ConfigError, KsflowError, NothingTried, of_system, strip_controls
 from ksflow.evaluation.processes import ending
-from ksflow.home import expand_home, shipped_path
+from ksflow.home import expand_home
 from ksflow.redaction import redact
 
 _FLAGS = {"--json": "format=json", "--patch": "patch=true", "--remove": "remove=true", "--sections": "sections=true"}
+_HELP = {"--help", "-h", "help"}
 _LEFT_BEHIND_S = 5.0  # how long the end of the process waits for threads that a stage has left behind
 
 
@@ -84,33 +85,9 @@ def _interrupt(_: int) -> None:
 
 
 def _command(arguments: list[str]) -> int:
-    arguments = arguments or ["--help"]
-    if arguments[:1] == ["--version"]:
-        return _say(f"ksflow {__version__}")
-    arguments = [_FLAGS.get(argument, argument) for argument in arguments]
-    verb = list(takewhile(_is_word, arguments))
-    name = verb[0] if verb else "run"
-    if not {"--help", "-h", "help"}.isdisjoint(arguments):
-        told = next((word for word in arguments if word in usage.COMMANDS), "")
-        if told or not verb or name == "help":
-            return _say(usage.command_page(told) if told else usage.full_page(__version__))
-        if shipped_path("conf", name).is_dir():
-            from ksflow.config import keys
-
-            return _say(keys.group_page(name))
-    if name not in usage.COMMANDS:
-        return _fail(f"no command {name!r}; {usage.meant(name)}commands: {', '.join(usage.COMMANDS)}; see --help")
+    """The command's exit code; what a user can mend is one line on stderr."""
     try:
-        if name == "worker":
-            worker = importlib.import_module("ksflow.evaluation.remote.worker")  # where only torch is installed
-            return int(worker.main(arguments[1:]))
-        gc.disable()  # what is imported stays: a search for cycles among it finds none
-        from ksflow.cli import verbs
-
-        if name != "run":  # which goes on importing until it is built
-            gc.enable()
-        commands: dict[str, Callable[[list[str], list[str]], int]] = verbs.COMMANDS
-        return commands[name](verb[1:], arguments[len(verb) :])
+        return _dispatch(arguments)
     except KsflowError as error:
         return _fail(" ".join(str(error).split()), NothingTried.status if type(error) is NothingTried else 2)
     except KeyboardInterrupt:
@@ -119,6 +96,43 @@ def _command(arguments: list[str]) -> int:
         raise
     except OSError as error:
         return _fail(strip_controls(" ".join(str(of_system(error)).split())))
+
+
+def _dispatch(arguments: list[str]) -> int:
+    arguments = arguments or ["--help"]
+    if "--version" in arguments or arguments == ["-V"]:
+        return _say(f"ksflow {__version__}")
+    arguments = [_FLAGS.get(argument, argument) for argument in arguments]
+    verb = list(takewhile(_is_word, arguments))
+    name = verb[0] if verb else "run"
+    if not _HELP.isdisjoint(arguments):
+        return _help([word for word in arguments if word not in _HELP])
+    if name not in usage.COMMANDS:
+        raise ConfigError(usage.unknown(name))
+    if name == "worker":
+        worker = importlib.import_module("ksflow.evaluation.remote.worker")  # where only torch is installed
+        return int(worker.main(arguments[1:]))
+    gc.disable()  # what is imported stays: a search for cycles among it finds none
+    from ksflow.cli import verbs
+
+    if name != "run":  # which goes on importing until it is built
+        gc.enable()
+    commands: dict[str, Callable[[list[str], list[str]], int]] = verbs.COMMANDS
+    return commands[name](verb[1:], arguments[len(verb) :])
+
+
+def _help(words: list[str]) -> int:
+    """Print the page of a command, of options and keys, or of all commands, wherever `--help` stands."""
+    if told := next((word for word in words if word in usage.COMMANDS), ""):
+        return _say(usage.command_page(told))
+    if words:
+        from ksflow.config import pages  # brings Hydra
+
+        if text := pages.pages(words):
+            return _say(f"{text}\n\n`ksflow run --help` says what a search takes, `ksflow --help` lists all commands.")
+    if unknown := next(filter(_is_word, words), ""):
+        raise ConfigError(usage.unknown(unknown))
+    return _say(usage.full_page(__version__))
 
 
 def _is_word(argument: str) -> bool:

@@ -1,5 +1,6 @@
 """The commands as typed, in child processes and an empty folder."""
 
+import itertools
 import json
 import os
 import re
@@ -16,7 +17,7 @@ import pytest
 import warm
 
 from ksflow.cli import usage, verbs
-from ksflow.config import compose, keys
+from ksflow.config import compose, keys, pages
 from ksflow.home import PACKAGE, expand_home, shipped_path
 
 AT_START = {"PATH", "PYTHONPATH", "PYTHONOPTIMIZE"}
@@ -70,11 +71,62 @@ def test_the_options_of_a_group_and_the_problems_of_a_folder_are_listed(tmp_path
     shown = ksflow(tmp_path, "problem", "list").stdout
     assert "problem=softmax\n    Row softmax\n" in shown
     assert "problem=sums\n    Column sums (in this folder)\n" in shown
-    for group in keys.groups():
-        rows = keys.group_page(group)
-        for option in keys.options(group):
-            assert re.search(rf"^{group}={option}\n    \S", rows, re.MULTILINE), rows
-    assert "    selector.islands=4" in ksflow(tmp_path, "selector", "--help").stdout
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "problem.yaml").write_text("title: [1")
+    assert "problem=odd\n    its problem.yaml is not YAML" in ksflow(tmp_path, "problem", "list").stdout
+    assert ksflow(tmp_path, "problem=sums", "--help").stdout.startswith(
+        "problem=sums\n    Column sums (in this folder)\n"
+    )
+
+
+@pytest.mark.slow
+def test_every_option_and_part_shows_each_key_with_default_type_and_purpose() -> None:
+    parts = [f"{group}={option}" for group in keys.groups() for option in keys.options(group)]
+    for part in [*parts, "loop", "lineage", "knowledge", "optimize"]:
+        head, *lines = pages.pages([part]).splitlines()
+        assert head == part
+        assert lines[0].startswith("    ")
+        for line, after in itertools.pairwise([*lines, ""]):
+            if not line.startswith("        ") and "=" in line and line.endswith(")"):
+                assert re.fullmatch(r"    [a-z][\w.]+(?:\.KEY)?=.+  \(.+\)", line), line
+                assert after.startswith("        "), (part, line)
+    axes = "    selector.axes=[language,features,structure]  (Sequence[str])\n        What tells kernels apart"
+    assert axes in pages.pages(["selector=map_elites"])
+    assert axes in pages.pages(["selector"])
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        (["loop", "--help"], "    loop.repairs=0  (int)\n        How often"),
+        (["loop.repairs=3", "-h"], "    loop.repairs=0  (int)\n        How often"),
+        (["loop.stages.writer.usd=3", "--help"], "    loop.stages=null  (Mapping["),
+        (["--help", "selector"], "selector=map_elites\n    The best kernel"),
+        (["help", "selector=map_elites", "loop.repairs"], "selector=map_elites\n    The best kernel"),
+        (["problem=softmax", "--help"], "problem=softmax\n    Row softmax\n    problem.path=softmax  (str)\n"),
+        (["run", "problem=softmax", "-h"], "  ksflow [problem=NAME] [llm=NAME]"),
+        (["inherit", "--help"], "inherit=null\n    RUN, PROBLEM/RUN"),
+        (["llm=gemini", "--help"], "Keys of the model: `ksflow model=gemini --help`."),
+        (["-m", "--help"], "ksflow 0."),
+    ],
+)
+def test_help_explains_what_it_stands_beside(tmp_path: Path, typed: list[str], shown: str) -> None:
+    done = ksflow(tmp_path, *typed)
+    assert done.returncode == 0
+    assert shown in done.stdout
+
+
+@pytest.mark.parametrize("typed", [["llm", "--help"], ["llm", "list"], ["llm"]])
+def test_providers_are_listed_with_what_they_read_and_whether_it_is_set(tmp_path: Path, typed: list[str]) -> None:
+    shown = ksflow(tmp_path, *typed, GEMINI_API_KEY="secret-of-mine", OPENAI_API_KEY="", LLM_URL="").stdout
+    assert "secret-of-mine" not in shown
+    for row in (
+        r"llm=gemini +GEMINI_API_KEY +set",
+        r"llm=openai +OPENAI_API_KEY +not set, and needed",
+        r"llm=openai_compatible +LLM_MODEL +not set: default\n +LLM_URL +not set: http://localhost:8000/v1",
+    ):
+        assert re.search(f"^  {row}$", shown, re.MULTILINE), shown
+    assert ("export LLM_URL=" in shown) is (typed[-1] == "--help")
 
 
 def test_a_dry_run_ends_with_table_commit_and_commands(tmp_path: Path) -> None:
@@ -172,6 +224,10 @@ def test_ctrl_c_ends_a_sweep(tmp_path: Path) -> None:
         (["problem=no/such/folder", "evaluator=fake"], "no problem.yaml in no/such/folder"),
         (["problem.path=~/no/such", "evaluator=fake"], "/no/such; "),
         pytest.param(["problem", "chekc"], "did you mean problem check?", marks=pytest.mark.slow),
+        (["problem=softmax", "--dry-run"], "no flag --dry-run; a search that compiles nothing is recipe=dry_run;"),
+        (["--verson"], "no flag --verson; did you mean --version?"),
+        (["+foo=1", "evaluator=fake"], "+foo= would be read by nothing: no key 'foo'; valid: agent"),
+        (["model.name=x", "evaluator=fake"], "model.name= would be read by nothing: no stage asks a model; add llm="),
         (["~designer", "evaluator=fake"], "~designer takes away what every run reads"),
         pytest.param(["--shell-completion", "foo"], "takes install=bash, zsh or fish", marks=pytest.mark.slow),
         (
@@ -481,6 +537,17 @@ def test_each_example_of_a_page_fits_the_configuration() -> None:
         (["version"], "no command 'version'; `ksflow --version` prints the version"),
         (["status"], "no command 'status'; `ksflow runs` shows every run"),
         (["doctr", "--help"], "no command 'doctr'; did you mean doctor?"),
+        (["softmax"], "no command 'softmax'; did you mean `ksflow problem=softmax`?"),
+        (["softmx", "--help"], "no command 'softmx'; did you mean `ksflow problem=softmax`?"),
+        (["run", "softmax"], "run takes no 'softmax'; did you mean `ksflow problem=softmax`?"),
+        (["gemini"], "did you mean `ksflow llm=gemini`?"),
+        (["filters.py:smooth"], "did you mean `ksflow init problem smooth from=filters.py:smooth`?"),
+        (["filters:smooth"], "did you mean `ksflow isolate filters:smooth --run"),
+        (["kernel.cu"], "did you mean `ksflow evaluate kernel.cu problem=NAME`?"),
+        (["loop.minits", "--help"], "no key loop.minits; did you mean loop.minutes?"),
+        (["selector=randm", "--help"], "no option selector=randm; did you mean random?"),
+        (["-m"], "-m needs a key with several values"),
+        (["--multirun", "problem=softmax", "loop.evaluations=1"], "--multirun needs a key with several values"),
         (["lineage", "shwo", "5"], "no command 'lineage shwo'; did you mean lineage show?"),
         (["problem", "chek"], "no command 'problem chek'; did you mean problem check?"),
         (["init", "problm", "x"], "no command 'init problm'; did you mean init problem?"),
@@ -491,6 +558,8 @@ def test_each_example_of_a_page_fits_the_configuration() -> None:
         (["llm", "check"], "add llm=NAME; valid: anthropic,"),
         (["llm", "check", "llm=gemini"], "set the environment variable GEMINI_API_KEY"),
         (["runs"], "no lineage at runs/lineage.git"),
+        (["apply", "softmax", "--patch"], "no lineage at runs/lineage.git; a search, `ksflow problem=NAME`, makes one"),
+        (["lineage", "softmax"], "no lineage at runs/lineage.git"),
     ],
 )
 def test_a_word_that_is_none_is_one_line_with_what_may_be_meant(tmp_path: Path, typed: list[str], meant: str) -> None:

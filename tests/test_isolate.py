@@ -109,6 +109,9 @@ class Grid:
         return {"next": u * self.k + self.shift, "sum": float(u.sum())}
 
 
+GRID = Grid(9)
+
+
 def many(count):
     for _ in range(count):
         add(np.ones(3), np.ones(3))
@@ -400,6 +403,7 @@ def test_calls_are_counted_right(target: str, code: str, calls: int, remark: str
         ("shop.filters:items", "python calls.py", "is a generator"),
         ("shop.filters:later", "python calls.py", "is a coroutine"),
         ("shop.filters:TIMES", "python calls.py", "is a int, which is not called"),
+        ("shop.filters:GRID.step", "python calls.py", "isolate its class, ksflow isolate shop.filters:Grid.step --run"),
         ("shop.filters:noise", "python calls.py", "answers otherwise than in the run"),
         ("shop.filters:many", "python -c 'from shop import filters; filters.many(3)'", "takes no array"),
         ("shop.filters", "python calls.py", "the command is: isolate MODULE:FUNCTION"),
@@ -487,6 +491,49 @@ def test_a_function_alone_is_a_problem(
     assert ("strides[" not in text and "// tune:" in text) == (name == "smooth")
 
 
+NETS = """class Plain:
+    def step(self, x):
+        return x
+
+
+import torch
+
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return x * 2
+
+
+NET = Net()
+
+
+def applied(net, x):
+    return net(x)
+
+
+def call():
+    NET(torch.ones(3)), applied(NET.eval(), torch.ones(3))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("NET", 'belongs to an object: isolate its class, ksflow isolate nets:Net --run "COMMAND"'),
+        ("applied", 'takes a Net, an nn.Module: isolate that, ksflow isolate nets:Net --run "COMMAND"'),
+        ("Net", "is called in training mode, .* have the program call eval"),
+    ],
+)
+def test_a_module_of_torch_is_pointed_to_where_it_can_be_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str
+) -> None:
+    (tmp_path / "nets.py").write_text(NETS.replace(".eval()", "") if name == "Net" else NETS)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=f"^nets:{name} {said}"):
+        isolate([f"nets:{name}"], [f"run={sys.executable} -c 'import nets; nets.call()'", f"out={tmp_path}"])
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -499,10 +546,15 @@ def test_a_function_alone_is_a_problem(
         ),
         ("other.py:nope", "no file .*/other.py$"),
         ("own:nope", "name a Python file and a function in it"),
+        ("nets.py:Plain", "^Plain is a class: name a function"),
+        ("nets.py:Plain.step", "^Plain.step is a method: .* ksflow isolate nets:Plain.step --run 'COMMAND'"),
+        pytest.param("nets.py:Net", "^Net is an nn.Module, .* ksflow isolate nets:Net --run", marks=pytest.mark.slow),
+        pytest.param("nets.py:NET", "^NET is an nn.Module, .* ksflow isolate nets:Net --run", marks=pytest.mark.slow),
     ],
 )
 def test_a_function_that_cannot_be_called_is_said(tmp_path: Path, given: str, said: str) -> None:
     (tmp_path / "own.py").write_text(FUNCTION)
+    (tmp_path / "nets.py").write_text(NETS if ":Plain" not in given else NETS.partition("import torch")[0])
     (tmp_path / "listed.py").write_text(f"{FUNCTION}\n\nCASES = [(np.ones(7),), {{'y': 1}}]\n")
     with pytest.raises(ConfigError, match=said):
         init(["problem", str(tmp_path / "mine")], [f"from={tmp_path}/{given}"])

@@ -52,7 +52,7 @@ def test_a_run_of_a_problem_that_was_named_by_its_path_is_found(folder: Path, tm
 
 
 def test_a_name_that_is_none_is_told_with_those_that_are(folder: Path) -> None:
-    for words in (("lineage", "dwd"), ("report", "dwd"), ("verify", "dwd", "3")):
+    for words in (("lineage", "dwd"), ("report", "dwd"), ("verify", "dwd", "3"), ("apply", "dwd", "--patch")):
         done = ksflow(folder, *words)
         assert done.returncode == 2
         assert "no run 'dwd' in runs/lineage.git; did you mean dwt?" in done.stderr

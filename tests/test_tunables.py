@@ -7,7 +7,9 @@ import pytest
 
 import ksflow
 from ksflow.errors import ConfigError
+from ksflow.kernels.hardware.cpu import FEATURES
 from ksflow.kernels.problem.kernel_file import kernel_file
+from ksflow.kernels.source.families import FamilyMember, space
 from ksflow.kernels.source.tunables import (
     assign,
     constants,
@@ -15,11 +17,13 @@ from ksflow.kernels.source.tunables import (
     effective_values,
     for_cores,
     mistake,
+    needs,
     requires,
     ruled_out,
     tunables,
     values,
 )
+from ksflow.records import Evaluation, Evidence, Kernel, Origin, Trial, Verdict
 
 SEEDS = Path(ksflow.__file__).parent / "seeds"
 TEXT = """int x = 3;
@@ -61,6 +65,31 @@ def test_a_tunable_counts_where_its_condition_says_so(form: str, pack: str, coun
     assert mistake(FORMS) is None
 
 
+NEEDS = f"""{FORMS}// needs: amx_bf16 if FORM == amx
+// needs: avx512f if PACK == 1 and FORM == dot
+// needs: sve if FORM == lacking
+"""
+
+
+def test_values_that_need_an_instruction_set_are_left_to_the_cpus_that_have_it() -> None:
+    dot, packed = {"FORM": "dot", "PACK": "0"}, {"FORM": "dot", "PACK": "1", "GROUP": "1"}
+    kernel = Kernel("cpp", {"k.cpp": assign(NEEDS, {"FORM": "naive"})})
+    for features, out in (
+        ((), []),
+        (("fma",), ["amx", packed]),
+        (("avx512f",), ["amx"]),
+        (("avx512f", "amx_bf16"), []),
+    ):
+        judged = Evaluation(Verdict.UNTIMED, "", None, (), Evidence(features=features))
+        seed = Trial("00001", Origin.SEED, kernel=kernel, evaluation=judged)
+        around = space(kernel, (FamilyMember(seed, kernel, values(NEEDS), {}, 1.0),))
+        assert around.ruled_out({"FORM": "amx", "PACK": "0", "MT": "1"}) is ("amx" in out)
+        assert around.ruled_out(packed) is (packed in out)
+        assert not around.ruled_out(dot)
+    assert [feature for feature, _ in needs(NEEDS)] == ["amx_bf16", "avx512f"]
+    assert mistake(NEEDS) == (8, "// needs: sve if FORM == lacking", "FORM is never lacking; its values: naive dot amx")
+
+
 THREADS = """constexpr int THREADS = NUM_THREADS;  // tune: NUM_THREADS 1 2 4 8 | threads: of a team
 constexpr int CHUNK = 0;  // tune: 0 4 16 | threads: rows of a turn | if THREADS != 1
 constexpr int T = 8;      // tune: 8 16 | block: threads of a block
@@ -79,7 +108,9 @@ def test_threads_have_the_options_that_fit_the_cores(cores: int, threads: str, c
 
 @pytest.mark.parametrize("file", sorted(SEEDS.rglob("*.*")), ids=lambda file: str(file.relative_to(SEEDS)))
 def test_no_shipped_seed_has_a_line_that_cannot_be_read(file: Path) -> None:
-    assert mistake(file.read_text(encoding="utf-8")) is None
+    assert mistake(text := file.read_text(encoding="utf-8")) is None
+    assert {feature for feature, _ in needs(text)} <= {*FEATURES}
+    assert text.count("// needs: ") == len(needs(text))
 
 
 def test_only_the_values_change() -> None:

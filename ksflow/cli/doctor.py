@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ksflow import __version__, report
-from ksflow.config import keys
+from ksflow.config import keys, providers
 from ksflow.errors import ConfigError, one_of
 from ksflow.evaluation.processes import core_choice, quota
 from ksflow.evaluation.processes.child_environment import child_environment
@@ -24,15 +24,6 @@ from ksflow.kernels.hardware.cost_model import quantity
 from ksflow.kernels.languages import LANGUAGES
 from ksflow.records import Target
 
-_KEYS = (
-    "GEMINI_API_KEY",
-    "OPENAI_API_KEY",
-    "ANTHROPIC_API_KEY",
-    "OPENROUTER_API_KEY",
-    "AZURE_API_KEY",
-    "VERTEXAI_PROJECT",
-    "AWS_ACCESS_KEY_ID",
-)
 _PACKAGES = ("torch", "triton", "dspy", "hydra-core", "omegaconf", "gitpython", "optuna", "numpy")
 _KERNELS = ("torch", "triton", "numpy")
 """Of these, what the processes that judge and run kernels import."""
@@ -95,14 +86,15 @@ def doctor(words: list[str], overrides: list[str]) -> int:
     gpu = targets.default_target()
     if gpu.kind == "gpu" and (why := targets.torch_mismatch(gpu.march)):
         add("torch on the GPU", why)
-    present = [name for name in _KEYS if os.environ.get(name)]
-    add("model keys", ", ".join(present) or "none set: llm=offline works without; see --help for llm=")
+    read = dict.fromkeys(name for each in providers.variables().values() for name in each)
+    present = [name for name in read if os.environ.get(name)]
+    add("model keys", ", ".join(present) or "none set: llm=offline works without; `ksflow llm list` names them")
     if form == "json":
         sys.stdout.write(json.dumps({"version": __version__, "ready": usable, **findings}, indent=1) + "\n")
         return 0 if usable else 1
     console = report.console()
     console.print(table)
-    verdict = "ready: python -m ksflow" if usable else f"no C++ compiler: {_REMEDIES['g++']}"
+    verdict = "ready: ksflow demo" if usable else f"no C++ compiler: {_REMEDIES['g++']}"
     console.print(verdict, markup=False)
     return 0 if usable else 1
 

@@ -35,12 +35,28 @@ import time
 
 sys.path.insert(0, sys.argv[1])
 module = importlib.import_module(sys.argv[2])
+owner, dot, _ = sys.argv[3].partition(".")
+if dot and hasattr(module, owner):
+    one = getattr(module, owner)
+    kind = one if inspect.isclass(one) else type(one)
+    method = f"{sys.argv[2]}:{kind.__name__}.{sys.argv[3].rpartition('.')[2]}"
+    sys.exit(f"Error: {sys.argv[3]} is a method: have a program call it, ksflow isolate {method} --run 'COMMAND'")
 function = getattr(module, sys.argv[3], None)
 if function is None:
     known = [name for name, one in vars(module).items() if inspect.isfunction(one) and one.__module__ == sys.argv[2]]
     close = difflib.get_close_matches(sys.argv[3], known, 1)
     meant = f"did you mean {close[0]}? " if close else ""
     sys.exit(f"Error: {sys.argv[2]}.py has no {sys.argv[3]}; {meant}valid: {', '.join(known)}")
+kind = function if inspect.isclass(function) else type(function)
+method, of_torch = f"{sys.argv[2]}:{kind.__name__}", sys.modules.get("torch")
+if of_torch and issubclass(kind, of_torch.nn.Module):
+    sys.exit(
+        f"Error: {sys.argv[3]} is an nn.Module, no function: ksflow isolate {method} --run 'COMMAND' takes it from a "
+        f"program that calls it in eval(), ksflow model profile {sys.argv[2]}.py from a file with model() and inputs()"
+    )
+if inspect.isclass(function) or not callable(function):
+    what = "a class" if inspect.isclass(function) else f"a {kind.__name__}, which is not called"
+    sys.exit(f"Error: {sys.argv[3]} is {what}: name a function; ksflow isolate MODULE:CLASS.METHOD is for methods")
 examples = doctest.DocTestParser().get_examples(inspect.getdoc(function) or "")
 if hasattr(module, "CASES"):
     for place, case in enumerate(module.CASES):

@@ -1,10 +1,12 @@
-"""The verb `llm`: does the configured model answer, how fast, for how much, and in the form that stages need?"""
+"""The verb `llm`: which providers there are; does the configured model answer, how fast, for how much, and in the form
+that stages need?
+"""
 
 import importlib
 
 from ksflow import report
 from ksflow.cli import usage
-from ksflow.config import compose, keys
+from ksflow.config import compose, keys, providers
 from ksflow.errors import ConfigError, StageError
 from ksflow.records import Call
 
@@ -24,10 +26,13 @@ _REMEDIES = (
 
 
 def llm(words: list[str], overrides: list[str]) -> int:
-    """`llm check llm=NAME`: 0; 1 where an answer or what is told of it is wrong; ConfigError where none came."""
-    usage.expect_word("llm", words, ("check",))
-    if len(words) != 1:
-        raise ConfigError("the command is: llm check llm=NAME")
+    """`llm list`; `llm check llm=NAME`: 0; 1 where an answer or what is told of it is wrong; ConfigError for none."""
+    usage.expect_word("llm", words, ("check", "list"))
+    if len(words) > 1 or (words != ["check"] and overrides):
+        raise ConfigError("the commands are: llm list, llm check llm=NAME")
+    if words != ["check"]:
+        report.say(report.console(), *providers.table().splitlines())
+        return 0
     models = compose.models(compose.compose(overrides))
     if not models:
         valid = ", ".join(name for name in keys.options("llm") if name != "offline")

@@ -181,8 +181,10 @@ def isolate(words: list[str], overrides: list[str]) -> int:
 def apply(words: list[str], overrides: list[str]) -> int:
     """`apply NAME --patch`: write a run's winner as a patch of the repository that its function is from; 0."""
     own, rest = keys.own_options(overrides, "out", "patch")
-    if words or not boolean("patch", own.get("patch", "false")):
-        raise ConfigError("the command is: apply NAME --patch [out=FILE]; `model apply` is for a model's regions")
+    if words:
+        raise ConfigError(f"apply takes one run's name, and no {words[0]!r} beside {' '.join(rest)}")
+    if not boolean("patch", own.get("patch", "false")):
+        raise ConfigError("apply writes a patch: add --patch; `model apply` is for a model's regions")
     from ksflow.integrate.model.patch import function_of, patch  # torch takes seconds
 
     cfg = compose.compose(rest)

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +84,10 @@ def resolve_names(verb: str, words: list[str], overrides: list[str], kernels: in
         with open_lineage(cfg, "any", "main") as lineage:
             runs = [run for run in lineage.store.runs() if wanted in ("", run[1])]
             choice = _find(lineage, runs, words, kernels)
-    except LineageError:  # none is there: the command says so
-        choice = None
+    except LineageError:
+        if len(words) > kernels and not get_close_matches(words[0], _SUBCOMMANDS):
+            raise
+        choice = None  # none is there: the command says so
     if choice is None:
         return words, overrides
     (problem, run), several, words = choice

@@ -17,7 +17,7 @@ from rich.console import Console
 from ksflow import BEGAN, home, log, report
 from ksflow.cli import usage
 from ksflow.cli.task import named_trial, recorded_run, resolve_names, some_trials, winner_folder
-from ksflow.config import compose, keys
+from ksflow.config import compose, keys, pages
 from ksflow.config.members import of_multirun
 from ksflow.config.parts import Parts, parts
 from ksflow.errors import ConfigError, NothingTried, boolean, one_of
@@ -37,7 +37,7 @@ from ksflow.report.headline import Headline, baseline_name, headline, of_outcome
 def run(words: list[str], overrides: list[str]) -> int:
     """Search, and end with a table. NothingTried where none of its runs came to an experiment."""
     if words:
-        raise ConfigError(f"run takes key=value arguments, not {words[0]!r}")
+        raise ConfigError(f"run takes no {words[0]!r}; {usage.meant(words[0])}its arguments are key=value")
     if several := of_multirun(overrides):
         gc.enable()
         return COMMANDS["suite"]([], several)
@@ -175,7 +175,7 @@ def problem(words: list[str], overrides: list[str]) -> int:
     if verb == "list":
         if overrides:
             raise ConfigError(f"problem list takes nothing, and not {overrides[0]!r}")
-        sys.stdout.write(f"{keys.group_page('problem')}\n")
+        sys.stdout.write(f"{pages.problems()}\n")
         return 0
     cfg = compose.compose(overrides)
     console = report.console()

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
@@ -107,6 +108,10 @@ def check_flags(arguments: list[str]) -> None:
                 f"and write {key}='${{oc.env:VARIABLE}}'"
             )
     _no_dashes(arguments)
+    known = [flag for action in get_args_parser()._actions for flag in action.option_strings]
+    if wrong := next((word for word in arguments if word[:1] == "-" and word.partition("=")[0] not in known), ""):
+        dry = "a search that compiles nothing is recipe=dry_run; " if "dry" in wrong else ""
+        raise ConfigError(f"no flag {wrong}; {dry}{suggest(wrong, (name for name in known if name[:2] == '--'))}")
     asked = not {"--shell-completion", "-sc"}.isdisjoint(arguments)
     if asked and not any(re.fullmatch(r"(un)?install=(bash|zsh|fish)|query=.+", word) for word in arguments):
         raise ConfigError("--shell-completion takes install=bash, zsh or fish, or uninstall= of one of them")

@@ -280,8 +280,9 @@ def _complete(cfg: DictConfig, settings: Any) -> None:
     for group in ("model", "agent"):
         mine = [one[6:] for one in choices if one.startswith(f"{group}@") and choices[one] == choices[group]]
         shared = sorted(key for key in typed if key.startswith(f"{group}."))
-        if shared and not mine and group == "agent":
-            raise ConfigError(f"{shared[0]}= would be read by nothing: no stage starts an agent; add writer=agent")
+        if shared and not mine:
+            remedy = "starts an agent; add writer=agent" if group == "agent" else "asks a model; add llm=NAME"
+            raise ConfigError(f"{shared[0]}= would be read by nothing: no stage {remedy}")
         for key, user in itertools.product(shared, mine):
             path = f"{user}.{key.partition('.')[2]}"
             if path not in typed:

@@ -3,10 +3,8 @@
 import contextlib
 import inspect
 import re
-import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, cast, get_args, get_origin
 
@@ -14,10 +12,10 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 from ksflow.errors import ConfigError, error_location, suggest
-from ksflow.home import problem_folders, quote_value, shipped_path
+from ksflow.home import quote_value, shipped_path
 
 _HYDRA_KEYS = {"_target_", "_partial_", "_convert_", "_recursive_", "_args_"}
-_FREE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+FREE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _TEXTS: dict[str, set[Any]] = {
     "run": {str},
     "language": {str, type(None)},
@@ -42,14 +40,17 @@ def check(cfg: DictConfig, words: Sequence[str] = ()) -> None:
         name = cfg.recorded
         raise ConfigError(f"recorded={name}: a run's name goes into recorded.run={name}, with llm=replay")
     names = [str(name) for name in cfg if isinstance(cfg[name], DictConfig) and "_target_" in cfg[name]]
+    for word in (word.strip("+").partition("=")[0] for word in words if word.startswith("+")):
+        if word not in roots() and not isinstance(cfg.get(word.partition(".")[0]), DictConfig | None):
+            raise ConfigError(f"+{word}= would be read by nothing: no key {word!r}; {suggest(word, roots())}")
     for word in (word[2:].partition("=")[0] for word in words if word.startswith("++")):
         root = word.partition(".")[0]
         if root not in (*names, "model"):
             raise ConfigError(f"{word}= would be read by nothing: no part {root!r} here; {suggest(root, names)}")
     for path, node in parts(cfg, ""):
         target = str(node["_target_"])
-        valid, free = _parameters(target, path)
-        needed = [name for name, p in valid.items() if p.default is p.empty and p.kind not in _FREE]
+        valid, free = parameters_of(target, path)
+        needed = [name for name, p in valid.items() if p.default is p.empty and p.kind not in FREE]
         if lacking := [] if node.get("_partial_") else [name for name in needed if name not in node]:
             raise ConfigError(f"{path} lacks {', '.join(lacking)}, which {target} needs; valid: {', '.join(valid)}")
         for key in node:
@@ -101,7 +102,7 @@ def _text_kinds(key: str) -> set[Any]:
     kinds: set[Any] = set()
     for target in targets:
         with contextlib.suppress(ConfigError):  # what it needs is not installed
-            if path[-1] in (parameters := _parameters(target, key)[0]):
+            if path[-1] in (parameters := parameters_of(target, key)[0]):
                 kinds |= _leaves(parameters[path[-1]].annotation)
     return kinds if str in kinds and kinds <= {str, Path, type(None)} else set()
 
@@ -127,7 +128,7 @@ def _check_roots(cfg: DictConfig) -> None:
     raw = cast(DictConfig, OmegaConf.load(shipped_path("conf", "config.yaml")))
     for name in (str(key) for key in raw if isinstance(raw[key], DictConfig) and key != "hydra"):
         if not isinstance(cfg[name], DictConfig):
-            valid = ", ".join(_parameters(str(raw[name]["_target_"]), name)[0])
+            valid = ", ".join(parameters_of(str(raw[name]["_target_"]), name)[0])
             raise ConfigError(f"{name}={cfg[name]} does not say which of its keys is meant: {name}.KEY=; keys: {valid}")
 
 
@@ -172,7 +173,8 @@ def parts(cfg: DictConfig, path: str) -> Iterator[tuple[str, DictConfig]]:
             yield from parts(node, here)
 
 
-def _parameters(target: str, path: str) -> tuple[Mapping[str, inspect.Parameter], bool]:
+def part_of(target: str, path: str) -> Callable[..., Any]:
+    """Return what a `_target_` names. Raises ConfigError unless it can be imported and called."""
     try:
         part = get_object(target)
     except (ImportError, ValueError, AttributeError) as error:
@@ -181,7 +183,12 @@ def _parameters(target: str, path: str) -> tuple[Mapping[str, inspect.Parameter]
         raise ConfigError(f"{path}._target_={target} cannot be imported: {reason}") from error
     if not callable(part):
         raise ConfigError(f"{path}._target_={target} cannot be called; name a class or a function: {target}.NAME")
-    parameters = inspect.signature(part).parameters
+    return cast(Callable[..., Any], part)
+
+
+def parameters_of(target: str, path: str) -> tuple[Mapping[str, inspect.Parameter], bool]:
+    """Return the parameters of what a `_target_` names, and whether it takes any others. Raises ConfigError."""
+    parameters = inspect.signature(part_of(target, path)).parameters
     free = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     return parameters, free
 
@@ -202,41 +209,6 @@ def groups() -> frozenset[str]:
 def options(group: str) -> list[str]:
     """Those that ship."""
     return sorted(file.stem for file in shipped_path("conf", group).glob("[!_]*.yaml"))
-
-
-def group_page(group: str) -> str:
-    """Each option of a group, and each problem of the current folder: what it is, its keys with their defaults."""
-    lines = list[str]()
-    for name in options(group):
-        file, title = shipped_path("conf", group, f"{name}.yaml"), _title(name) if group == "problem" else ""
-        comment = takewhile(lambda line: line.startswith("#"), file.read_text(encoding="utf-8").splitlines())
-        about = title or " ".join(line[2:] for line in comment if "@package" not in line)
-        lines += [f"{group}={name}", *_indented(about)]
-        raw: Any = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
-        with contextlib.suppress(ConfigError):  # what it needs is not installed
-            found = _parameters(raw["_target_"], group)[0] if "_target_" in raw and not title else {}
-            values = {key: raw.get(key, one.default) for key, one in found.items() if key != "lm"}
-            plain = {key: value for key, value in values.items() if isinstance(value, int | float | str | None)}
-            typed = [f"{group}.{key}={_typed(value)}" for key, value in plain.items() if "${" not in str(value)]
-            lines += _indented("  ".join(typed))
-    for name in problem_folders(Path()) if group == "problem" else []:
-        lines += [f"problem={name}", *_indented(f"{_title(name, Path(name))} (in this folder)")]
-    return "\n".join(lines)
-
-
-def _typed(value: Any) -> str:
-    """A default as the command line has it."""
-    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value) or "''"
-
-
-def _title(name: str, folder: Path | None = None) -> str:
-    """The title of a problem that is a folder; empty where it is none."""
-    file = (folder or shipped_path("problems", name)) / "problem.yaml"
-    return str(cast(DictConfig, OmegaConf.load(file)).get("title", "")) if file.is_file() else ""
-
-
-def _indented(text: str) -> list[str]:
-    return textwrap.wrap(text, 76, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
 
 
 def own_options(overrides: list[str], *names: str) -> tuple[dict[str, str], list[str]]:

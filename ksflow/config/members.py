@@ -32,7 +32,7 @@ class Suite:
     """Which problems, and what they may cost together.
 
     words: what the command line's words are added to. name: of the run and of the folder. usd: what models may cost,
-    all calls of the command together; minutes: of one call. A member may spend an even share of what is left. at_once:
+    all calls of the command together. minutes: of one call. A member may spend an even share of what is left. at_once:
     members at the same time, for an evaluator that has several devices or workers. needs: keys of folders that the
     command line must name. finalists: how many variants of each problem, the fastest, go on for as much again once all
     are through; half of the budget is kept for them.
@@ -131,7 +131,12 @@ def of_multirun(arguments: Sequence[str]) -> list[str] | None:
     directory, words = command_line.config_dir([word for word in arguments if word not in FLAGS])
     recipe = any(word.startswith("suite=") for word in words)
     hydras = any(word.startswith("-") or word.lstrip("+~").startswith("hydra") for word in words)
-    if len(words) == len(arguments) or hydras or not (recipe or any(map(_over_problems, words))):
+    if len(words) == len(arguments) or hydras:
+        return None
+    if not recipe and not directory and not any(len(_read(word)[1]) > 1 for word in words):
+        flag = next(word for word in arguments if word in FLAGS)
+        raise ConfigError(f"{flag} needs a key with several values, a run for each: ksflow {flag} designer=tune,random")
+    if not (recipe or any(map(_over_problems, words))):
         return None
     whole = [word.replace("loop.", "suite.", 1) for word in words if _WHOLE.fullmatch(word)]
     whole = [word for word in whole if not any(other.startswith(word.partition("=")[0] + "=") for other in words)]

@@ -150,7 +150,9 @@ def open_repository(path: Path, create: bool) -> git.Repo:
     try:
         if not (path / "HEAD").exists():
             if not create:
-                raise LineageError(f"no lineage at {path}; `python -m ksflow` makes one, lineage.path= names another")
+                raise LineageError(
+                    f"no lineage at {path}; a search, `ksflow problem=NAME`, makes one; lineage.path= names another"
+                )
             if path.exists() and any(path.iterdir()):
                 raise LineageError(
                     f"{path} is not a lineage: it holds other files; name a new folder with lineage.path="

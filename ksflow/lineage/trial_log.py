@@ -72,6 +72,7 @@ class TrialLog:
         clock: Callable[[], float] = time.time,
         create: bool = True,
     ) -> None:
+        """path: the repository. run: which of its runs. create: whether to make the repository where there is none."""
         for kind, name in (("problem", problem), ("run", run)):
             if not _NAME.fullmatch(name) or ".." in name or name.endswith((".lock", ".")):
                 what = "; rename the problem's folder" if kind == "problem" else ""

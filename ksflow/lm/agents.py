@@ -64,15 +64,7 @@ engineer: the techniques used, how the rubric is met, what is uncertain."""
 
 @dataclass(eq=False, repr=False)
 class Agent(Engine):
-    """An engine that starts a program for each question, with the prompt on its stdin.
-
-    command: the program and its arguments. envelope: how its output is read: `claude`, `codex`, `gemini`, or `text`.
-    environment: variables that it sees, its key among them. settings: its own files, of which it gets copies in a home
-    of its own. credentials: such files that it renews, and whose copy replaces them then. readable: where it is
-    installed. ports: what it may connect to over TCP, beside those that the addresses in its environment name; null is
-    any. checks: how often it may ask the judge. minutes: how long it may take. box: whether it runs in a sandbox;
-    false trusts it with this whole account.
-    """
+    """An engine that starts a program for each question, with the prompt on its stdin. Fields: see `agent_model`."""
 
     command: Sequence[str]
     envelope: str = "text"
@@ -288,7 +280,15 @@ def agent_model(  # noqa: PLR0913 - a setting each
     minutes: float = 20.0,
     box: bool = True,
 ) -> Model:
-    """A model whose answers a coding agent gives. `name` is what the records call it; the rest: see `Agent`."""
+    """Return a model whose answers a coding agent gives, a program that reads the prompt on its stdin.
+
+    name: what the records call it. command: the program and its arguments. envelope: how its output is read: `claude`,
+    `codex`, `gemini`, or `text`. environment: variables that it sees, its key among them. settings: its own files, of
+    which it gets copies in a home of its own. credentials: such files that it renews, and whose copy replaces them
+    then. readable: where it is installed. ports: what it may connect to over TCP, beside those that the addresses in
+    its environment name; null is any. checks: how often it may ask the judge. minutes: how long it may take.
+    box: whether it runs in a sandbox; false trusts it with this whole account.
+    """
     engine = Agent(command, envelope, environment, settings, credentials, readable, ports, checks, minutes, box)
     return Model(name, engine=engine, deadline_s=None, retries=0)
 

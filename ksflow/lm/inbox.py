@@ -92,7 +92,11 @@ class InboxEngine(Engine):
 
 
 def inbox_model(folder: str = "runs/inbox", name: str = "inbox", deadline_s: float | None = None) -> Model:
-    """A model whose answers come through a folder. `name` is what the records call whoever answers."""
+    """Return a model whose answers come through a folder.
+
+    folder: where the questions are written and answers are read. name: what the records call whoever answers.
+    deadline_s: the longest time for one answer; null is any.
+    """
     return Model(name, engine=InboxEngine(folder), deadline_s=deadline_s)
 
 

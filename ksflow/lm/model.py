@@ -63,11 +63,13 @@ class Model:
     stream: bool = False
     """Have the answer sent as it is made, so that the silence is never long. The answer is the same."""
     requests_per_minute: int | None = None
-    """The provider's rate limits, kept by all stages of a process together; None is unlimited."""
+    """The provider's rate limit, kept by all stages of a process together; None is unlimited."""
     tokens_per_minute: int | None = None
+    """The provider's limit of tokens, kept in the same way."""
     usd_per_mtok_in: float | None = None
-    """Dollars for a million tokens of prompt and of answer; None reads DSPy's price list."""
+    """Dollars for a million tokens of prompt; None reads DSPy's price list."""
     usd_per_mtok_out: float | None = None
+    """Dollars for a million tokens of answer; None reads DSPy's price list."""
     usd_per_mtok_cached: float | None = None
     """Dollars for a million tokens of prompt that came out of the provider's cache; None: what any of them costs, or
     the price list's."""

@@ -261,7 +261,9 @@ class ModelStage:
 
     lm: Model | None = None
     attempts: int = 3
-    prompt: str | None = None  # see `Program`
+    """How often a model is asked until its answer can be used."""
+    prompt: str | None = None
+    """The name or the path of a prompt that `ksflow optimize` wrote; null is the one that ships."""
     seed: int = field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:

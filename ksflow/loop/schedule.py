@@ -12,11 +12,12 @@ class Schedule:
     """Budgets of one call, and how it goes about it. Whichever is reached first ends the search; none means no limit.
 
     evaluations: experiments written and judged; one that the judge could not answer counts, and the next call has it
-    judged again, which counts no more. tokens: of prompts and answers. stages: caps of a stage, as
-    `stages.writer.usd=3`, of usd, tokens, calls or minutes. rounds_in_flight: rounds that go on at the same time.
-    repairs: how often a failed kernel goes back to the writer. repeats: code that was tried before is answered from
-    the record, and shown to its writer with that answer once (`show`) or not (`skip`), or is judged again (`judge`).
-    digest_every: trials between two digests. confirm: whether the winner is judged once more.
+    judged again, which counts no more. rounds: how many are begun. minutes: how long the search goes on. usd: what
+    models may cost. tokens: how many of prompts and answers. stages: caps of a stage, as `stages.writer.usd=3`, of usd,
+    tokens, calls or minutes. rounds_in_flight: rounds that go on at the same time. repairs: how often a failed kernel
+    goes back to the writer. repeats: code that was tried before is answered from the record, and shown to its writer
+    with that answer once (`show`) or not (`skip`), or is judged again (`judge`). digest_every: trials between two
+    digests. confirm: whether the winner is judged once more.
     """
 
     def __init__(  # noqa: PLR0913 - a budget each

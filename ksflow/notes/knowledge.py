@@ -64,8 +64,8 @@ def user_folder(lineage: str | Path) -> Path:
 def initial_notes(
     target: Target, problem: str = "", folder: str | None = None, lineage: str = LINEAGE
 ) -> tuple[Note, ...]:
-    """Return the notes that fit a target and a problem ("" means any). Raises ConfigError for an invalid file. folder:
-    replaces the shipped notes. lineage: the user's own notes are beside it.
+    """Return the notes that fit a target and a problem. Raises ConfigError for an invalid file. problem: its name,
+    or "" for any. folder: replaces the shipped notes. lineage: the user's own notes are beside it.
     """
     entries, broken = stored_notes(folder, lineage)
     if broken:

@@ -225,6 +225,8 @@ class Evidence(EvidenceRecord):
     overhead_us: Mapping[str, float] = field(default_factory=dict)  # on a CPU: times of the null kernel
     cores: Json = field(default_factory=dict)
     """Cores of the judge and of the kernel's process: the number of its core, or a list of several."""
+    features: tuple[str, ...] = ()
+    """Instruction sets of the CPU that the kernel could use (`Target.features`)."""
     load: float | None = None
     """The machine's load average when judging began."""
     throttled: int | None = None

@@ -26,7 +26,7 @@ from ksflow.report.words import format_us, grid, not_ranked, say
 
 _OTHERS = (
     *("cores", "load", "throttled", "spent_s", "upstream", "unranked", "skipped", "one_process", "layers"),
-    *("overhead_us", "device", "phase", "at", "failed", "artefact", "made", "repeat"),
+    *("overhead_us", "device", "features", "phase", "at", "failed", "artefact", "made", "repeat"),
 )  # parts of the evidence without a place of their own
 _EVENTS = "device events"
 # a device's state: key, name, unit

@@ -224,7 +224,7 @@ def class_spaces(problem: Problem, population: Population, around: Space, rng: R
         right = {tuple(p.values.items()) for p in points if p.score_us}
         usable = tuple(p for p in points if p.score_us or tuple(p.values.items()) not in right)
         base = effective(around.kernel.main, cases[0].params)
-        own = (around.tunables, base, usable, frozenset(tried), around.kernel, around.lessons)
+        own = (around.tunables, base, usable, frozenset(tried), around.kernel, around.features, around.lessons)
         spaces.append(ClassSpace(*own, when, lines))
     return spaces
 

@@ -13,7 +13,7 @@ class MixDesigner(Composite):
     """Asks one of several designers, by the size of the population, so that a replay asks the same ones."""
 
     def __init__(self, designers: Mapping[str, Designer], weights: Mapping[str, float] | None = None, seed: int = 0):
-        """`weights` are the shares of the turns; a designer without one counts 1."""
+        """weights: the shares of the turns; a designer without one counts 1."""
         weights = weights or {}
         if unknown := set(weights) - set(designers):
             raise ConfigError(f"designer.weights: no designer {', '.join(sorted(unknown))}")

@@ -13,6 +13,7 @@ class RandomDesigner:
     """Draws five untried configurations at random; the first three are run."""
 
     def __init__(self, experiments: int = 5, seed: int = 0) -> None:
+        """experiments: how many a plan has."""
         self.experiments = experiments
         self.seed = seed
 

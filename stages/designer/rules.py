@@ -26,7 +26,7 @@ class RulesDesigner:
     """Ten avenues, five experiments, three of them picked."""
 
     def __init__(self, experiments: int = 5, catalogue: str = "", seed: int = 0) -> None:
-        """`catalogue`: a YAML file of moves, or nothing for the one that ships."""
+        """experiments: how many a plan has. catalogue: a YAML file of moves, or nothing for the one that ships."""
         self.experiments = experiments
         self.catalogue = catalogue
         self.seed = seed

@@ -19,9 +19,10 @@ class Tpe:
     """Takes five untried proposals of a multivariate TPE; three of them are run."""
 
     def __init__(self, experiments: int = 5, memory: int = 300, per_shape: bool = True, seed: int = 0) -> None:
-        """`memory` bounds what the study is rebuilt from: the best third, and the newest.
+        """experiments: how many a plan has.
 
-        `per_shape`: whether kernels may be proposed that have other values for some cases.
+        memory: from how many judged configurations the study is rebuilt: the best third, and the newest.
+        per_shape: whether kernels may be proposed that have other values for some cases.
         """
         self.experiments = experiments
         self.memory = memory

@@ -34,6 +34,7 @@ class RulesDigester:
     """Writes at most `most` notes, the widest effects first."""
 
     def __init__(self, most: int = 24) -> None:
+        """most: how many notes it keeps at most."""
         self.most = most
 
     def __call__(self, problem: Problem, material: Material) -> tuple[Note, ...]:

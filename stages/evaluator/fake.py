@@ -30,6 +30,7 @@ class FakeEvaluator(Evaluator):
     fingerprint = ""
 
     def __init__(self, landscape: str | None = None, seed: int = 0) -> None:
+        """landscape: a file of recorded configurations, instead of a made-up one. seed: which made-up one."""
         self._landscape = Landscape(landscape, seed)
         self.fingerprint = self._landscape.name
 

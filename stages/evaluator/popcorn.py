@@ -27,11 +27,11 @@ _RUNS = {"test": ("test",), "benchmark": ("benchmark",), "leaderboard": ("test",
 class PopcornEvaluator(Evaluator):
     """Has kernels judged by the service at `service`, as the user whom POPCORN_CLI_ID or ~/.popcorn.yaml names.
 
-    leaderboard: the problem's own where it came from one. mode: `test` (right or wrong), `benchmark`, or `leaderboard`,
-    which ranks them in public. folder: where submissions under way are noted, in the cache
-    unless it is given, so that all of a user's processes take turns. Seconds: poll_s between two looks at a
-    ranked submission, timeout_s for one submission with all its waits, min_interval_s between two submissions, pause_s
-    before the first retry.
+    service: the address. gpu: one that the leaderboard offers. leaderboard: the problem's own where it came from one.
+    mode: `test` (right or wrong), `benchmark`, or `leaderboard`, which ranks them in public. folder: where submissions
+    under way are noted, in the cache unless it is given, so that all of a user's processes take turns. poll_s: seconds
+    between two looks at a ranked submission. timeout_s: seconds for one submission with all its waits. min_interval_s:
+    seconds between two submissions. pause_s: seconds before the first retry.
     """
 
     judge = "popcorn"

@@ -78,6 +78,7 @@ class LlmProber(ModelStage):
     bench: ProbeBench = field(kw_only=True)
     """Where probes run."""
     most: int = 3
+    """How many questions of its own it asks at most."""
     findings: int = FINDINGS
     """Tokens of the notes that are shown."""
 

@@ -19,7 +19,9 @@ class Islands:
     """Base: the best of `size` random entrants of an island, or a migrant. Reference: the same among its own."""
 
     def __init__(self, islands: int = 4, every: int = 24, size: int = 3, seed: int = 0) -> None:
-        """`every`: trials between two migrations. `size`: the larger, the harder an island presses to its fastest."""
+        """islands: how many populations there are. every: trials between two migrations. size: how many random entrants
+        compete to be the base; the larger, the harder an island presses to its fastest.
+        """
         if islands < 1 or every < 1 or size < 1:
             raise ValueError(f"islands={islands}, every={every} and size={size} must each be at least 1")
         self.islands, self.every, self.size, self.seed = islands, every, size, seed

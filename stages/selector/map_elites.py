@@ -23,7 +23,7 @@ class MapElites:
     """Base: the best of a cell drawn by chance, with something left to try. Reference: the best of another cell."""
 
     def __init__(self, axes: Sequence[str] = _AXES, seed: int = 0) -> None:
-        """`axes`: which of them tell cells apart; fewer make fewer, larger cells."""
+        """axes: what tells kernels apart (some of language, features, structure); fewer make fewer, larger cells."""
         if not axes or not set(axes) <= set(_AXES):
             raise ValueError(f"axes={list(axes)} must be some of {', '.join(_AXES)}")
         self.axes, self.seed = tuple(axes), seed

@@ -15,7 +15,7 @@ class Tournament:
     """Base: the best of `size` random entrants that has something left to try. Reference: the best of `size` others."""
 
     def __init__(self, size: int = 3, seed: int = 0) -> None:
-        """A larger `size` presses harder towards the fastest."""
+        """size: how many random entrants compete; a larger one presses harder towards the fastest."""
         if size < 1:
             raise ValueError(f"a tournament needs at least one entrant, not {size}")
         self.size = size

@@ -164,6 +164,7 @@ class LocalJudge(Evaluator):
             weights=problem.weights,
             compiler=parse(tuple[CompiledKernel, ...], list(built.resources)),
             artefact=_code(kernel, built),
+            features=self.target.features,
             skipped={**evidence.skipped, **skipped},
             failed_rivals={**evidence.failed_rivals, **failed},
         )

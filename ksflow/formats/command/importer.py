@@ -43,9 +43,11 @@ def load(  # noqa: PLR0913 - what a user says of a repository
 ) -> Problem:
     """The problem. Raises ConfigError.
 
+    repo: the folder of your repository. file: the file there that is to be made faster. build: the command that builds
+    it, if one is needed. test: the command that fails where the file is wrong. bench: the command that prints the time.
     metric: a regular expression whose group is the number in what `bench` prints; the last match counts. unit: of a
     time. better: `higher` for rates, which have no unit. statement: what a writer should know. build_s, test_s,
-    bench_s: how long each command may take.
+    bench_s: how long the command may take. memory_mb: how much memory the commands may use.
     """
     if not (repo and file and test and bench and metric):
         raise ConfigError("problem=command needs problem.repo, .file, .test, .bench and .metric (and may have .build)")

@@ -45,10 +45,12 @@ def load(  # noqa: PLR0913 - what a user may say of a definition
 ) -> Problem:
     """The problem of a definition. Raises ConfigError.
 
-    solutions: files with solutions beside those of the data set, or folders of such files.
-    rtol, atol, ratio: an element is wrong where both are exceeded (in SOL-ExecBench: their sum), this share of them
-    must be right, and the rest is held to the bounds' root mean square. None: as a workload says, else as is usual.
-    cap: see `assemble`; workloads with tensors from files are never cut.
+    path: the file of a definition, or its folder. root: a data set, of which `definition` names one. definition: its
+    name. workloads: files of the shapes to use instead of the data set's own, or one such file. solutions: files with
+    solutions beside those of the data set, or folders of such files. rtol, atol: an element is wrong where both are
+    exceeded (in SOL-ExecBench: their sum). None: as a workload says, else as is usual. ratio: the share of the elements
+    that must be right; the rest is held to the bounds' root mean square. cap: the largest size; `auto` has a CPU take
+    the largest that fits the budget, null is none; workloads with tensors from files are never cut.
     """
     file, base = _file(path, root, definition)
     task, sol = read_definition(file), file.name == _SOL

@@ -50,7 +50,8 @@ def load(
 ) -> Problem:
     """The task in a folder, or of a leaderboard's name below a checkout. Raises ConfigError.
 
-    cap: see `assemble`.
+    path: the task's folder, or its task.yml. root: a checkout, below which `name` is found. name: the leaderboard's.
+    cap: the largest size; `auto` has a CPU take the largest that fits the budget, null is none.
     """
     folder = _folder(path, root, name)
     file = folder / "task.yml"

@@ -43,7 +43,9 @@ def load(  # noqa: PLR0913 - what a user may say of a kernel
 ) -> Problem:
     """The problem of making a kernel faster. Raises ConfigError.
 
-    cases: what is timed, and checked where `tests` names no others; what they leave out is as `generate_input` has it.
+    kernel: the file to be made faster; without one the reference is. reference: a Python file with `generate_input` and
+    `ref_kernel`. cases: what is timed, and checked where `tests` names no others; what they leave out is as
+    `generate_input` has it. tests: cases that are checked and not timed.
     rtol, atol: how far an element may be off, where the reference has no check of its own; without them, what its
     number format allows. compile: have the reference through `torch.compile` as a second baseline; None on a GPU only,
     as every process of it compiles anew, which takes a CPU some ten seconds.

@@ -61,10 +61,12 @@ def load(  # noqa: PLR0913 - what a user may say of a file
 ) -> Problem:
     """The problem in a file, in a deck's folder, or of a number below a checkout. Raises ConfigError.
 
-    precision: fp32, fp16 or bf16, of the model and of inputs that are floats. training: False has the model in eval();
-    True leaves it as its constructor does, which is upstream's way. compile: have the model through `torch.compile` as
-    a second baseline; None on a GPU only, as every process of it compiles anew, which takes a CPU some ten seconds.
-    cap: see `assemble`.
+    path: the file, or the folder of a deck. root: a checkout of KernelBench, of which `level` and `id` name a file.
+    level: its level there. id: its number there. precision: fp32, fp16 or bf16, of the model and of inputs that are
+    floats. training: False has the model in eval(); True leaves it as its constructor does, which is upstream's way.
+    compile: have the model through `torch.compile` as a second baseline; None on a GPU only, as every process of it
+    compiles anew, which takes a CPU some ten seconds. cap: the largest size; `auto` has a CPU take the largest that
+    fits the budget, null is none.
     """
     if precision not in PRECISIONS:
         raise ConfigError(f"problem.precision={precision}; {suggest(precision, PRECISIONS)}")

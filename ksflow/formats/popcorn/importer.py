@@ -39,7 +39,8 @@ def load(
 ) -> Problem:
     """The leaderboard's task. ConfigError.
 
-    service: where it is. local: run its reference here, at small sizes, if it runs. refresh: ask, though it is cached.
+    leaderboard: its name, as `popcorn` lists it. service: where it is. local: run its reference here, at small sizes,
+    if it runs. refresh: ask, though it is cached.
     """
     if not leaderboard:
         raise ConfigError("problem=popcorn needs problem.leaderboard=NAME")

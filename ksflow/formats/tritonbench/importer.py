@@ -43,7 +43,8 @@ def load(  # noqa: PLR0913 - what a user may say of a file
 ) -> Problem:
     """The problem in a file. Raises ConfigError.
 
-    rtol, atol: an element may differ by atol + rtol * its size.
+    path: the file. root: a checkout of TritonBench, of which `channel` and `file` name one. channel: T or G. file: its
+    name there. rtol, atol: an element may differ by atol + rtol * its size.
     """
     source = _file(path, root, channel, file)
     halves = _LINE.split(read_text(source))

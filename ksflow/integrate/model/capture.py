@@ -69,7 +69,7 @@ class Family:
         if len({leaf[1] for leaf in self.leaves}) > 1:
             return "takes NumPy's arrays and torch's tensors together"
         if any(node[0] == "module" and node[2] for node in inside(self.nodes)):
-            return "is called in training mode"
+            return "is called in training mode, in which no kernel takes its place: have the program call eval() on it"
         if why := next((row["why"] for row in self.rows if row["why"]), ""):
             return str(why)
         for leaf in self.leaves:
@@ -112,7 +112,7 @@ def observe(target: str, command: str, folder: Path, title: str = "") -> Seen:
     run_s = time.time() - began
     if done.returncode:
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        last = one_line(next((line for line in lines[::-1] if "Error" in line), (lines or ["no output"])[-1]), 200)
+        last = one_line(next((line for line in lines[::-1] if "Error" in line), (lines or ["no output"])[-1]), 400)
         if title and last.startswith("Error: "):  # of the driver: a sentence that stands alone
             raise ConfigError(last.removeprefix("Error: "))
         raise ConfigError(f"{title or f'`{command}`'} ended with {done.returncode} ({last}): it has to succeed")

@@ -40,8 +40,7 @@ class Look:
 
     def itself(self, value: Any) -> Any:
         """The object of a method: a module, or what its attributes are."""
-        torch = sys.modules.get("torch")
-        if torch is not None and isinstance(value, torch.nn.Module):
+        if is_module(value):
             self.module = value
             state = [*value.named_parameters(), *value.named_buffers()]
             trains = any(part.training for part in value.modules())
@@ -52,6 +51,9 @@ class Look:
     def object(self, value: Any, name: str, depth: int = 0) -> Any:
         """An object as what its attributes are, where these are all of it."""
         kind: Any = type(value)
+        if is_module(value):
+            typed = f'ksflow isolate {kind.__module__}:{kind.__qualname__} --run "COMMAND"'
+            return ("other", f"{kind.__name__}, an nn.Module: isolate that, {typed}")
         plain = kind.__new__ is object.__new__ and hasattr(value, "__dict__") and "<" not in kind.__qualname__
         plain = plain and not callable(value)
         if not plain or self.scalars or depth >= 4 or any(getattr(one, "__slots__", ()) for one in kind.__mro__):
@@ -107,6 +109,12 @@ class Look:
         self.leaves.append(value)
         self.metas.append(meta)
         return ("leaf", len(self.leaves) - 1)
+
+
+def is_module(value: Any) -> bool:
+    """Return whether a value is a module of torch's or a class of them."""
+    torch = sys.modules.get("torch")
+    return torch is not None and issubclass(value if inspect.isclass(value) else type(value), torch.nn.Module)
 
 
 def unwatchable(function: Any) -> str:

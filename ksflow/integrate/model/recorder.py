@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ksflow.integrate.model.look import PLAIN, Look, copied, same, unwatchable, versions
+from ksflow.integrate.model.look import PLAIN, Look, copied, is_module, same, unwatchable, versions
 
 _FULL, _STRIDE = 20_000, 64
 _SIGNATURES = 200  # shapes, types and constants that are told apart; further ones are counted together
@@ -60,9 +60,14 @@ class Recorder:
         self.facts["names"] = [name for name in dir(owner or space) if not name.startswith("__")]
         if owner is None or raw is None:
             return False
+        if reached := [one for one in (owner, raw) if _is_object(one) and (one is owner or is_module(one))]:
+            kind = type(reached[0])
+            name = kind.__name__ if is_module(reached[0]) else f"{kind.__name__}.{last}"
+            why = f'belongs to an object: isolate its class, ksflow isolate {kind.__module__}:{name} --run "COMMAND"'
+            self.facts |= {"unfit": why, "file": kind.__module__}
+            return True
         if inspect.isclass(raw):
-            torch = sys.modules.get("torch")
-            self.facts["module"] = torch is not None and issubclass(raw, torch.nn.Module)
+            self.facts["module"] = is_module(raw)
             owner, last = raw, "forward" if self.facts["module"] else "__call__"
             raw = inspect.getattr_static(owner, last, None)
         function = raw.__func__ if isinstance(raw, staticmethod) else raw
@@ -223,6 +228,10 @@ class Recorder:
         file = os.path.join(self.folder, f"{os.getpid()}.json")
         with contextlib.suppress(OSError), open(file, "w", encoding="utf-8") as stream:
             json.dump(facts, stream, default=repr)
+
+
+def _is_object(value: Any) -> bool:
+    return not (inspect.isclass(value) or inspect.ismodule(value))
 
 
 class _Finder:

@@ -34,8 +34,9 @@ def detect(
     environment: Mapping[str, str] | None = None,
     cores: int | None = None,
 ) -> Target:
-    """Return this machine's CPU as a target. march: the compiler's -march, None for all that this CPU has. cores: how
-    many a kernel has, None for as many as the problem says, or one. Raises ConfigError.
+    """Return this machine's CPU as a target. name: what records call it. march: the compiler's -march, None for all
+    that this CPU has. environment: variables of the kernels' processes. cores: how many a kernel has, None for as many
+    as the problem says, or one. Raises ConfigError.
 
     The peaks are those of the cores with all their features: a kernel can use more than the compiler is told.
     """
@@ -55,8 +56,9 @@ def detect(
 
 
 def default_target(name: str = "auto", cores: int | None = None) -> Target:
-    """Return the default target: the first visible GPU, else the CPU; `cores` of the CPU, as in `detect`. A GPU's
-    figures come from its data sheet in conf/target; without one, and for another variant, there are no floors.
+    """Return the default target: the first visible GPU, else the CPU. A GPU's figures come from its data sheet in
+    conf/target; without one, and for another variant, there are no floors. name: what records call it. cores: how many
+    of the CPU's a kernel has, None for as many as the problem says, or one.
     """
     return next(iter(visible_gpus(name)), None) or detect(name, cores=cores)
 
@@ -130,7 +132,12 @@ def from_data_sheet(
     sizes: Mapping[str, int] | None = None,
     units: int = 0,
 ) -> Target:
-    """Return a GPU by its data sheet, present or not. peaks, sizes, units: see `Target`. Raises ConfigError."""
+    """Return a GPU by its data sheet, present or not. Raises ConfigError.
+
+    name: what records call it. chip: the product's name. march: the architecture, as its compiler spells it: sm_90a.
+    peaks: operations and bytes a second, by precision. sizes: bytes of memory, cache and a block's shared memory.
+    units: its multiprocessors or compute units.
+    """
     for key, value in {**peaks, **(sizes or {})}.items():
         if not (_PEAK.fullmatch(key) if key in peaks else key in _SIZES):
             valid = f"bytes, bytes.cache, flops.<{', '.join(PRECISIONS)}>; sizes: {', '.join(_SIZES)}"

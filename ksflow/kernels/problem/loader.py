@@ -36,9 +36,10 @@ def load(
     seeds: list[str] | str | None = None,
     target: Target | None = None,
 ) -> Problem:
-    """Return the problem in a folder, or a shipped one by name. Raises ConfigError. cases: `tests`, `leaderboard`,
-    `cpu` or `auto` (the small CPU set unless `target` is a GPU). variant: one of problem.yaml; without one, that for
-    this target. seeds: the files to start from, beside the baselines; all where none are named.
+    """The problem in a folder, or a shipped one by its name. Raises ConfigError. path: the folder or the name. cases:
+    `tests`, `leaderboard`, `cpu`, or `auto` (the small CPU set unless `target` is a GPU). variant: one of those in
+    problem.yaml; without one, the one for this target. seeds: the files to start from, beside the baselines; all where
+    none are named.
     """
     root = _folder(path)
     if not (root / "problem.yaml").is_file():

@@ -24,6 +24,7 @@ from ksflow.kernels.source.tunables import (
     dispatches,
     effective_values,
     for_cores,
+    needs,
     requires,
     ruled_out,
     tunables,
@@ -43,6 +44,7 @@ values_of = lru_cache(maxsize=4096)(values)
 dispatches_of = lru_cache(maxsize=4096)(dispatches)
 constants_of = lru_cache(maxsize=4096)(constants)
 _requires_of = lru_cache(maxsize=4096)(requires)
+_needs_of = lru_cache(maxsize=4096)(needs)
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,7 @@ class Space:
     points: tuple[Point, ...]
     tried: frozenset[tuple[str, ...]]  # configurations that were judged, or could not be written
     kernel: Kernel  # the base's
+    features: frozenset[str] = frozenset()  # instruction sets of the CPU that judged them; empty if unknown
     lessons: tuple[frozenset[Item], ...] = ()  # combinations of values that made kernels fail in other runs
 
     def effective_config(self, config: Config) -> Config:
@@ -180,8 +183,12 @@ class Space:
         return bool(self.sample_untried(Random(0), 1))
 
     def ruled_out(self, config: Mapping[str, str]) -> bool:
-        """Return whether a `require` line of the base forbids it for every case."""
-        return ruled_out(_requires_of(self.kernel.main), constants_of(self.kernel.main), config)
+        """Return whether a `require` line of the base forbids it for every case, or it needs what the CPU lacks."""
+        text, counts = self.kernel.main, self.effective_config(config)
+        lacked = (when for feature, when in _needs_of(text) if feature not in self.features)
+        if self.features and any(when.holds(counts) for when in lacked):
+            return True
+        return ruled_out(_requires_of(text), constants_of(text), config)
 
     @cached_property
     def _known(self) -> frozenset[tuple[str, ...]]:
@@ -263,7 +270,8 @@ def space(kernel: Kernel, members: tuple[FamilyMember, ...]) -> Space:
     counts = (_counting(names, _Known(id(member.values), member.values)) for member in judged)
     points = tuple(point(member.trial, values, member.us) for member, values in zip(judged, counts, strict=True))
     tried = frozenset(tuple(member.values[t.name] for t in own) for member in members)
-    return Space(own, values_in(kernel), points, tried | {tuple(t.value for t in own)}, kernel)
+    features = frozenset(f for m in members if m.trial.evaluation for f in m.trial.evaluation.evidence.features)
+    return Space(own, values_in(kernel), points, tried | {tuple(t.value for t in own)}, kernel, features)
 
 
 def point(trial: Trial, config: Config, us: float | None) -> Point:

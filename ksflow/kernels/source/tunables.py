@@ -3,8 +3,9 @@
     constexpr int MT = 2;         // tune: 1 2 3 | tile: tiles of 16 rows | if FORM == amx or FORM == dot
     BLOCK_M: tl.constexpr = 64    # tune: 32 64 128
 
-A GPU kernel with launch lines can take other values for some cases (`dispatch`), and rule values out (`require`). The
-source is not executed, and everything but the assigned values stays the same, byte for byte.
+A GPU kernel with launch lines can take other values for some cases (`dispatch`), and rule values out (`require`). A CPU
+kernel says which values need an instruction set (`needs`). The source is not executed, and everything but the assigned
+values stays the same, byte for byte.
 """
 
 import contextlib
@@ -45,6 +46,8 @@ _CONSTANT = re.compile(
 _LAUNCH_LINE = re.compile(
     r"(?P<mark>\s*(?://|\#)\s*)(?P<kind>launch|workspace|require|dispatch|tensormap):(?P<rest>.*)"
 )
+_NEEDS = re.compile(r"\s*(?://|\#)\s*needs:\s*(?P<feature>\w+)(?:\s+if\s(?P<when>.*))?")
+"""Matches `// needs: amx_bf16 if FORM == amx`: such values are for a CPU with this instruction set."""
 _DISPATCH = re.compile(r"if\s(?P<when>[^:]+):(?P<values>.+)")
 NUM_THREADS = "NUM_THREADS"  # a compiler's definition: the number of a kernel's cores
 DISPATCH = "dispatch: if "  # begins the name of a change for some cases: `dispatch: if m <= 1024` -> `BM=64 STAGES=4`
@@ -107,11 +110,22 @@ def for_cores(declared: tuple[Tunable, ...], cores: int) -> tuple[Tunable, ...]:
     return tuple(replace(each, options=tuple(o for o in each.options if counts(each, o))) for each in declared)
 
 
+def needs(text: str) -> tuple[tuple[str, Condition], ...]:
+    """Return instruction sets (`Target.features`) and when the kernel needs them, from all valid `needs` lines."""
+    lines = [match for line in text.split("\n") if (match := _match(_NEEDS, line))]
+    declared, found = {each.name: each for each in tunables(text)} if lines else {}, list[tuple[str, Condition]]()
+    for match in lines:
+        with contextlib.suppress(ValueError):
+            if when := _condition(match["when"], declared):
+                found.append((match["feature"], when))
+    return tuple(found)
+
+
 def mistake(text: str) -> tuple[int, str, str] | None:
     """Return line number, line and error of the first invalid `tune` comment, None if there is none."""
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
-        match = _match(_LINE, line)
+        match = _match(_LINE, line) or _match(_NEEDS, line)
         if match and match["when"] is not None:
             try:
                 above = tunables("\n".join(lines[: number - 1]))
@@ -212,7 +226,8 @@ def redeclare(line: str, values: Mapping[str, str]) -> str:
 
 
 def _match(pattern: re.Pattern[str], line: str) -> re.Match[str] | None:
-    return pattern.fullmatch(line) if len(line) <= _LONGEST and (pattern is _CONSTANT or "tune:" in line) else None
+    word = {_LINE: "tune:", _NEEDS: "needs:"}.get(pattern, "")
+    return pattern.fullmatch(line) if len(line) <= _LONGEST and word in line else None
 
 
 def _rewrite(pattern: re.Pattern[str], line: str, values: Mapping[str, str]) -> str:

@@ -124,7 +124,7 @@ def split_rounds(snapshots: Iterable[RoundSnapshot], seed: int, what: str) -> He
     if total < least:
         raise ConfigError(
             f"{pluralize(total, 'round')} to learn from for {what}, and at least {least} are needed: "
-            "search on with `python -m ksflow`, or name more with optimize.runs= or optimize.problems="
+            "search on with `ksflow run`, or name more with optimize.runs= or optimize.problems="
         )
     rest, held, last = _set_apart(ordered, PARTS["held out"] * total, 2 * _LEAST, seed)
     train, checked, middle = _set_apart(rest, PARTS["validation"] * total, _LEAST, seed)

@@ -43,6 +43,11 @@ constexpr int SPLIT = by_columns;  // tune: by_columns by_rows | threads: what a
 constexpr int TURN = 64;       // tune: 16 32 64 128 256 | threads: rows or columns of a turn | if THREADS != 1
 // flags: -fopenmp if NUM_THREADS > 1
 constexpr int WORKSPACE = fresh;  // tune: fresh keep | memory: allocate in each call or keep between calls | if FORM != naive
+// needs: amx_bf16 if FORM == amx
+// needs: avx512_bf16 if DOT == bf16
+// needs: avx512f if VL == 64
+// needs: f16c if DECODE == half and PACK == vector
+// needs: avx512vbmi if DECODE == perm and PACK == vector
 
 #ifdef __AVX512F__
 constexpr bool HAS_512 = true;
