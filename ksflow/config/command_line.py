@@ -108,8 +108,9 @@ def check_flags(arguments: list[str]) -> None:
                 f"and write {key}='${{oc.env:VARIABLE}}'"
             )
     _no_dashes(arguments)
-    known = [flag for action in get_args_parser()._actions for flag in action.option_strings]
-    if wrong := next((word for word in arguments if word[:1] == "-" and word.partition("=")[0] not in known), ""):
+    dashed = [word for word in arguments if word.startswith("-")]
+    known = [flag for action in get_args_parser()._actions for flag in action.option_strings] if dashed else []
+    if wrong := next((word for word in dashed if word.partition("=")[0] not in known), ""):
         dry = "a search that compiles nothing is recipe=dry_run; " if "dry" in wrong else ""
         raise ConfigError(f"no flag {wrong}; {dry}{suggest(wrong, (name for name in known if name[:2] == '--'))}")
     asked = not {"--shell-completion", "-sc"}.isdisjoint(arguments)

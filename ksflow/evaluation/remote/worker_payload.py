@@ -12,7 +12,7 @@ FOLDER = "worker"
 _MANIFEST = "manifest.json"
 _COMMAND = ("cli/__init__.py", "cli/usage.py", "cli/usage.txt")
 """What `python -m ksflow` itself imports, before it knows that the command is `worker`."""
-_PACKAGES = ("records", "kernels", "formats", "evaluation")
+_PACKAGES = ("protocols", "records", "kernels", "formats", "evaluation")
 
 
 def refresh(root: Path) -> None:
