@@ -157,6 +157,7 @@ def test_it_sees_its_folder_and_neither_other_files_nor_other_keys(
     assert not (tmp_path / "outside").exists()
 
 
+@pytest.mark.slow
 def test_what_it_did_until_its_time_was_over_counts(tmp_path: Path) -> None:
     found, engine, response = left(tmp_path, f"{EDIT}\n./check\nsleep 60", minutes=0.03)
     assert "by an agent" in found["code"]
@@ -338,6 +339,7 @@ def test_a_program_that_is_not_there_or_fails_is_said_in_one_line(tmp_path: Path
         Agent(["no-such-agent"]).complete(Request(model="agent", messages=(Message.user("x"),)))
 
 
+@pytest.mark.slow
 def test_an_agent_that_is_not_installed_is_said_before_a_seed_is_judged(tmp_path: Path) -> None:
     words = ("recipe=dry_run", "problem=fp8_gemm", "writer=agent", "agent=command", "agent.command=[no-such-agent]")
     done = ksflow(tmp_path, *words)

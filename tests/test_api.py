@@ -85,6 +85,7 @@ for words in (["-m", "random_seed=1,2"], []):
     assert len([line for line in done.stdout.splitlines() if line.isdigit()]) == 2, done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_that_tries_nothing_is_an_exception_as_the_command_ends_with_4(tmp_path: Path) -> None:
     designer = "def design(*given, **more):\n    raise ValueError('out of ideas')\n"
     (tmp_path / "mine.py").write_text(designer)
@@ -103,6 +104,7 @@ except NothingTried as error:
     assert "out of ideas" in done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_a_study_keeps_its_own_words_and_says_in_one_line_what_it_cannot_do(mine: Path) -> None:
     calls = f"""
 import ksflow

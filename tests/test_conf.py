@@ -58,6 +58,7 @@ def test_every_option_builds(group: str, option: str, recorded: Path) -> None:
     assert "_target_" in cfg.evaluator
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["2026_11_28", "1e3", "1.50", "007", "+5", "true", "NaN", "3", "null"])
 def test_text_is_kept_as_it_was_typed(text: str, tmp_path: Path) -> None:
     cfg = compose(

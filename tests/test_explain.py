@@ -137,6 +137,7 @@ def test_tunables_say_what_a_kernel_does() -> None:
         assert told["SIMD"].state is Presence.UNKNOWN  # FLAG_LOOPS = 1: where the compiler expects a gain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", ["[", "((a^", "scale*", "launch: ", "asm(", "/*", '"', "__shared__[", "float2*("])
 def test_hostile_text_is_read_in_no_time(piece: str) -> None:
     start = time.monotonic()
@@ -232,6 +233,7 @@ def test_features_of_which_nothing_is_seen_are_one_line_with_the_reason() -> Non
     ]
 
 
+@pytest.mark.slow
 def test_the_command_explains_the_winner_and_shows_what_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

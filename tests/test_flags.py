@@ -12,6 +12,7 @@ PLAIN = 'extern "C" void custom_kernel(const float *x, float *y, long rows, long
 RUN = ["recipe=dry_run", "problem=softmax", "problem.seeds=00_torch.py", "loop.evaluations=4"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("declared", ["", "constexpr int W = 1;  // tune: 1 2 4 8\n"])
 def test_a_plain_kernel_gets_tunables_and_one_that_has_some_does_not(tmp_path: Path, declared: str) -> None:
     (tmp_path / "mine.cpp").write_text(declared + PLAIN)

@@ -58,6 +58,7 @@ def test_names_and_language_count() -> None:
     assert source_fingerprint(Kernel("cpp", {"a": "int x;"})) != source_fingerprint(Kernel("hip", {"a": "int x;"}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", ["/*", '"', "//\\\n", 'R"(', "'\\", 'R"', "//", " \\", "(", "  \n", "f'{", "'''", "#\n ", " #"]
 )

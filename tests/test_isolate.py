@@ -302,6 +302,7 @@ def test_a_module_has_its_parameters_as_arguments(tmp_path: Path) -> None:
     assert torch.allclose(module.ref_kernel((x, weight, bias, y)), torch.relu(x @ weight.T + bias), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_method_has_its_objects_arrays_as_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     problem = written("shop.filters:Grid.step", "python calls.py", tmp_path)
     said = " ".join(capsys.readouterr().out.split())
@@ -317,6 +318,7 @@ def test_a_method_has_its_objects_arrays_as_arguments(tmp_path: Path, capsys: py
     assert torch.allclose(total, u.sum())
 
 
+@pytest.mark.slow
 def test_an_object_among_the_arguments_has_its_arrays_as_arguments(tmp_path: Path) -> None:
     problem = written("shop.filters:ruled", "python calls.py", tmp_path)
     assert [arg.name for arg in problem.args] == ["x", "rules_0_bias", "y"]

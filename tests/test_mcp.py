@@ -137,6 +137,7 @@ def test_predictions_are_on_record_before_any_kernel_and_what_is_left_is_written
     assert ids[0] in served(tmp_path, second, "recipe=dry_run")
 
 
+@pytest.mark.slow
 def test_what_a_client_must_not_do_is_refused_in_one_line(tmp_path: Path) -> None:
     async def refusal(ask: Ask, tool: str, **given: Any) -> str:
         with pytest.raises(Refused) as caught:

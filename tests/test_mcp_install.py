@@ -75,6 +75,7 @@ def had(folder: Path, client: str, text: str = "") -> Path:
     return folder / name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", FILES)
 def test_the_server_is_added_to_what_is_there_once_and_removed_again(tmp_path: Path, client: str) -> None:
     file, key = had(tmp_path, client), FILES[client][1]
@@ -156,6 +157,7 @@ def test_the_client_starts_the_server_with_what_is_written(tmp_path: Path) -> No
     assert json.loads(done.stdout)["result"]["serverInfo"]["name"] == "ksflow"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("client", "text", "told"),
     [

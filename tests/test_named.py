@@ -34,6 +34,7 @@ def test_a_run_is_found_by_its_name(folder: Path) -> None:
     assert ksflow(folder, "report", "dwt").stdout.strip() == "written to runs/reports/dwt/main.html"
 
 
+@pytest.mark.slow
 def test_without_a_name_the_newest_is_meant_and_said(folder: Path) -> None:
     done = ksflow(folder, "lineage", "show", "1")
     assert "dwt/main/00001" in done.stdout

@@ -265,6 +265,7 @@ def kept_errors(tmp_path: Path) -> Iterator[None]:
         handler.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", FAULTS)
 def test_no_answer_and_no_error_of_ones_own_stage_ends_a_run_or_a_later_start(lineage: Lineage, stage: str) -> None:
     refused = [*RAISED.values(), *OTHER.values(), *FAULTS[stage].values()]

@@ -361,6 +361,7 @@ def go_on(dry: Path) -> None:
     assert ksflow(dry, *DRY, "loop.evaluations=4").returncode == 0
 
 
+@pytest.mark.slow
 def test_the_live_page_follows_the_lineage(dry: Path, served: str) -> None:
     def newest() -> dict[str, Any]:
         return dict(httpx.get(f"{served}facts.json").json())

@@ -60,6 +60,7 @@ def test_a_killed_sweep_runs_what_is_left(tmp_path: Path, members: int) -> None:
     assert not list(tmp_path.glob("runs/sweeps/unfinished-*"))  # the same words would go on with all of them
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [("run=sw",), ("run=one,two",)], ids=["one name", "names"])
 def test_each_member_of_a_sweep_has_a_run_of_its_own(tmp_path: Path, given: tuple[str, ...]) -> None:
     done = run(tmp_path, *words(2, *given))

@@ -126,6 +126,7 @@ def test_one_that_raises_is_switched_off_and_the_run_ends_as_without_it(
     assert line.startswith(f"the tracker Kept is off for the rest of this run: {why}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["start", "log", "finish"])
 def test_one_that_hangs_holds_nobody_up(lineage: Lineage, tmp_path: Path, at: str) -> None:
     forever = threading.Event()

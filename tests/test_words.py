@@ -12,6 +12,7 @@ ODD = ("dé a[b]", "c=d g'h $HOME", 'i{j} m"n o(p)')
 DRY = ("recipe=dry_run", "loop.evaluations=1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ODD)
 def test_a_path_is_taken_as_it_is_typed(tmp_path: Path, name: str) -> None:
     place = tmp_path / name

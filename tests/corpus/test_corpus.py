@@ -172,6 +172,7 @@ def test_honest_kernel_is_not_accused(court: Court, specimen: Specimen, mark: st
         assert result.accepted, f"{result.verdict}: {result.reason}\n{result.evidence}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "problems").iterdir()))
 def test_twins_are_accepted(court: Court, name: str) -> None:
     for path in sorted(folder(name).glob("plain.*")):

@@ -65,6 +65,7 @@ def judged(problem: Problem, text: str, *versus: Trial) -> Any:
     return CommandEvaluator(detect(), repeats=2)(problem, Kernel("cpp", {"sum.cpp": text}), versus)
 
 
+@pytest.mark.slow
 def test_exit_codes_are_the_verdict_and_the_pattern_is_the_score(repo: Path) -> None:
     problem = given(repo)
     before = judged(problem, SLOW)

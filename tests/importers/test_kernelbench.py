@@ -202,6 +202,7 @@ def test_sizes_in_a_row_and_with_a_type_are_sizes() -> None:
     assert sizes.resize_source(text, sizes.edits(text), 16)[0] == "n: int = 16\nh, w = 8, 16\nk: int\na, b = pair\n"
 
 
+@pytest.mark.slow
 def test_a_cap_above_every_size_cuts_nothing(tmp_path: Path) -> None:
     file = tmp_path / "one.py"
     file.write_text(SCALE)
@@ -322,6 +323,7 @@ def level(folder: Path, **files: str) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_problem_by_its_number(tmp_path: Path) -> None:
     root = level(tmp_path, _7_Scale=SCALE, _12_Linear=LINEAR)
     found = importer.load(root=str(root), level=1, id=7, cap=16)
@@ -353,6 +355,7 @@ def test_the_model_through_torchs_compiler_is_a_second_baseline_if_wanted(tmp_pa
     assert both.digest == without.digest
 
 
+@pytest.mark.slow
 def test_a_problem_for_a_gpu_that_is_elsewhere_keeps_its_sizes(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(SCALE)
     away = from_data_sheet("h200", "NVIDIA H200", "sm_90a", {})

@@ -203,6 +203,7 @@ def test_a_warning_where_sizes_became_alike(tmp_path: Path) -> None:
     assert said.endswith("M and K and N are 4")
 
 
+@pytest.mark.slow
 def test_a_failure_that_has_nothing_to_do_with_size_ends_the_search_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         importer.load(written(tmp_path, BROKEN), target=detect())

@@ -151,6 +151,7 @@ def test_what_a_require_line_forbids_is_not_proposed(designer: Designer) -> None
     assert all(int(config["BM"]) * int(config["STAGES"]) <= 512 for config in proposed)
 
 
+@pytest.mark.slow
 def test_a_long_run_is_designed_for_in_seconds() -> None:
     options = " ".join(str(value) for value in range(1, 60))
     text = TEXT + "".join(f"constexpr int X{i} = 1;  // tune: {options}\n" for i in range(6))

@@ -31,6 +31,7 @@ def plan(population: Population, base: str = "") -> Plan:
     return RulesDesigner()(PROBLEM, population, chosen, ())
 
 
+@pytest.mark.slow
 def test_it_reaches_the_best_matrix_multiply_from_the_definition() -> None:
     """In the mean of four machines, on each of which other kernels are a little lucky."""
 
@@ -49,6 +50,7 @@ def test_the_same_catalogue_gains_on_a_softmax_that_declares_few_kinds() -> None
     assert best(run(softmax, seeds(softmax, SOFTMAX), RulesDesigner(), 24)) < 1.05 * 187
 
 
+@pytest.mark.slow
 def test_it_beats_tpe_and_chance(searched: Population) -> None:
     start = seeds(gemm, PLAIN, GEMM)
     tpe = median(best(run(gemm, start, Tpe(seed=seed), EVALUATIONS)) for seed in range(3))

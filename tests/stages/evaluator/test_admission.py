@@ -174,6 +174,7 @@ LAZY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAZY)
 def test_a_problem_that_takes_wrong_answers_is_refused(trap: Admit, tmp_path: Path, name: str) -> None:
     old, new, more, instead, row, words = LAZY[name]

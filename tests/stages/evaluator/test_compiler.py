@@ -176,6 +176,7 @@ def test_a_kernel_gets_the_flags_that_it_may_ask_for_and_no_others(
     assert "cannot be computed" in build(problem, toy.cpp(f"// flags: -funroll-loops if 1 / 0\n{toy.LOOP}")).reason
 
 
+@pytest.mark.slow
 def test_error_is_trimmed_to_what_matters(judge: Judge, own_cache: Path) -> None:
     result = judge(toy.cpp("int x = missing;\n" * 500))
     assert result.verdict is Verdict.COMPILE

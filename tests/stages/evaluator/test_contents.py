@@ -167,6 +167,7 @@ def test_a_check_that_breaks_on_an_answer_rejects_it(
     assert why in result.reason
 
 
+@pytest.mark.slow
 def test_a_check_that_breaks_on_the_references_answer_is_the_problems_fault(
     evaluator: LocalEvaluator, any_order: Problem, tmp_path: Path
 ) -> None:
@@ -178,6 +179,7 @@ def test_a_check_that_breaks_on_the_references_answer_is_the_problems_fault(
     )
 
 
+@pytest.mark.slow
 def test_a_foreign_rule_that_breaks_is_told_and_does_not_decide(
     evaluator: LocalEvaluator, any_order: Problem, tmp_path: Path
 ) -> None:

@@ -340,6 +340,7 @@ __global__ void copy(const float *x, float *y, int rows, int cols) {{
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("read", "write", "said"),
     [

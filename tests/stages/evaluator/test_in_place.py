@@ -214,6 +214,7 @@ def test_unsound_ones_are_refused(tmp_path: Path, old: str, new: str, row: str, 
     assert words in failed(rows).get(row, ""), failed(rows)
 
 
+@pytest.mark.slow
 def test_a_winner_that_is_taken_away_changes_what_it_is_given(evaluator: LocalEvaluator, tmp_path: Path) -> None:
     problem = write(tmp_path, "append")
     text = f'#include <cstdint>\nextern "C" void custom_kernel({SIGNATURES["append"]}) {{ {STORE} row[h * d + k]; }}\n'

@@ -150,6 +150,7 @@ for kind in (torch.bfloat16, torch.float8_e4m3fn):
 """
 
 
+@pytest.mark.slow
 def test_arithmetic_in_narrow_floats_is_right_or_refused(tmp_path: Path) -> None:
     (tmp_path / "narrow.py").write_text(NARROW)
     environment = {**os.environ, "TRITON_INTERPRET": "1"}

@@ -269,6 +269,7 @@ print(json.dumps([found(name) for name in names]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("level", "ordinary"),
     [case.values[0] for case in PARAMS if case.values[0][0] != "rlimits"],  # type: ignore[index]

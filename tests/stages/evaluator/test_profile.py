@@ -595,6 +595,7 @@ def test_marks_reach_the_library_that_rocprofv3_loaded(tmp_path: Path) -> None:
     assert done.stdout.split() == ["42"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 def test_the_memory_of_a_watched_kernel_lives_until_its_last_call(tmp_path: Path) -> None:
     """A kernel knows addresses alone; memory given back too early looked like an access out of bounds."""

@@ -154,6 +154,7 @@ def test_a_gpu_kernel_that_does_not_compile_here_is_never_sent(tmp_path: Path, o
     assert not list(evaluator.spool.jobs.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["compiles", "slow", "no compiler", "not asked for"])
 def test_what_the_compiler_here_has_nothing_against_is_sent(
     tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch

@@ -65,6 +65,7 @@ EXECUTOR = toy.python(
 KINDS = {"openmp": OPENMP, "std::thread": STD_THREAD, "torch": TORCH, "numpy": NUMPY, "executor": EXECUTOR}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kernel_with_threads_has_all_of_its_cores(judge: Crowded, problem: Problem, kind: str) -> None:
     result = judge.judge_correctness(replace(problem, tests=problem.tests[-1:]), KINDS[kind])

@@ -169,6 +169,7 @@ def test_cuda_in_host_mode_is_a_shared_object(problem: Problem) -> None:
     assert row["registers"] > 0
 
 
+@pytest.mark.slow
 @needs_nvcc
 @pytest.mark.parametrize(
     ("old", "new", "reason"),

@@ -284,6 +284,7 @@ def test_a_server_that_tells_no_usage_defeats_no_cap(usage, provider, select, li
     assert lineage.total_cost() == transcript.total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reply", [Reply(fault="stall"), Reply("slow down", 429, headers={"Retry-After": "300"})])
 @pytest.mark.parametrize("cap", ["minutes", "stages.selector.minutes"])
 def test_a_budget_in_time_ends_the_call_that_is_in_flight(cap, reply, provider, select, lineage):

@@ -85,6 +85,7 @@ def test_a_program_that_does_not_compile_goes_back_once(bench, tmp_path):
     assert (answer.state, len(asked)) == ("measured", 2)
 
 
+@pytest.mark.slow
 def test_a_program_that_fails_twice_is_no_note(bench, tmp_path):
     model = scripted(lambda text: text.replace("turn < turns", "turn < 1"))
     (answer,) = ask_own(LlmProber(bench=bench, lm=model, most=1), PROBLEM, (), tmp_path)

@@ -155,6 +155,7 @@ def grow(selector: Islands, rounds: int) -> tuple[Population, list[Selection]]:
     return paired(tuple(trials)), selections
 
 
+@pytest.mark.slow
 def test_islands_search_apart_and_a_migrant_is_the_only_base_from_elsewhere() -> None:
     _, selections = grow(Islands(3, every=10, seed=4), 80)
     told = [selection.rationale for selection in selections]
@@ -169,6 +170,7 @@ def test_islands_search_apart_and_a_migrant_is_the_only_base_from_elsewhere() ->
     assert 0 < len(moved) < len(selections) / 2
 
 
+@pytest.mark.slow
 def test_a_migrant_is_the_best_of_the_neighbour_when_migration_was_due() -> None:
     known, selections = grow(Islands(2, every=20, size=50, seed=2), 60)
     homes = Islands(2)._homes(list(known.trials), known)
