@@ -547,7 +547,6 @@ def test_each_example_of_a_page_fits_the_configuration() -> None:
         (["loop.minits", "--help"], "no key loop.minits; did you mean loop.minutes?"),
         (["selector=randm", "--help"], "no option selector=randm; did you mean random?"),
         (["-m"], "-m needs a key with several values"),
-        (["--multirun", "problem=softmax", "loop.evaluations=1"], "--multirun needs a key with several values"),
         (["lineage", "shwo", "5"], "no command 'lineage shwo'; did you mean lineage show?"),
         (["problem", "chek"], "no command 'problem chek'; did you mean problem check?"),
         (["init", "problm", "x"], "no command 'init problm'; did you mean init problem?"),

@@ -187,6 +187,7 @@ _LINES = {
     "python -m ksflow problem=flashinfer": Expected(_ENDS, more=_ASKED),
     "python -m ksflow problem=tritonbench": Expected(_ENDS, more=_ASKED),
     "python -m ksflow problem=kernel ": Expected(_ENDS, more=_ASKED),
+    "python -m ksflow problem=kernel problem.kernel=my.cpp problem.ref": Expected(_ENDS, more=_CUT),
     "python -m ksflow problem=command": Expected(_ENDS, more="loop.evaluations=1 model.api_base=ROOT"),
     "python -m ksflow problem=popcorn": Expected(r"ksflow: .*127\.0\.0\.1:9", 2, "model.api_base=ROOT"),
     "python -m ksflow suite": Expected("all problems", more=f"{_ASKED} problem.id=19"),

@@ -133,7 +133,7 @@ def of_multirun(arguments: Sequence[str]) -> list[str] | None:
     hydras = any(word.startswith("-") or word.lstrip("+~").startswith("hydra") for word in words)
     if len(words) == len(arguments) or hydras:
         return None
-    if not recipe and not directory and not any(len(_read(word)[1]) > 1 for word in words):
+    if not words and not directory:
         flag = next(word for word in arguments if word in FLAGS)
         raise ConfigError(f"{flag} needs a key with several values, a run for each: ksflow {flag} designer=tune,random")
     if not (recipe or any(map(_over_problems, words))):
