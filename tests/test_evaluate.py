@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import accepted
+from conftest import accepted, over
 from test_cli import DRY, ksflow
 
 from ksflow.home import shipped_path
 from ksflow.kernels.problem.loader import load
-from ksflow.records import Evaluation, TimedCase
+from ksflow.records import Comparison, Evaluation, Speedup, TimedCase
 from ksflow.report.comparison import compare
 
 FAKE = ["problem=softmax", "evaluator=fake"]
@@ -157,6 +157,27 @@ def test_times_by_different_clocks_are_no_change_of_speed(
     assert found.holds is holds
     assert said in [remark for *_, remark in found.rows]
     assert ("different clocks" in found.why) is (holds is None)
+
+
+@pytest.mark.parametrize(
+    ("now", "ranked", "busy", "holds", "said"),
+    [
+        ((0.975, 0.937, 1.01), True, 0.1, False, "not confirmed: no longer ahead"),
+        ((0.975, 0.937, 1.01), True, 9.0, None, "not confirmed: no longer ahead, on a busy machine"),
+        ((0.975, 0.937, 1.01), False, 0.1, None, "not confirmed: no longer ahead"),
+        ((0.6, 0.55, 0.65), True, 9.0, False, "not confirmed: no longer ahead"),
+        ((1.0, 0.98, 1.025), True, 0.1, True, "holds"),  # the intervals meet
+        ((1.012, 1.01, 1.015), True, 0.1, True, "holds"),  # less, and still ahead
+    ],
+)
+def test_a_lead_that_is_lost_does_not_hold_however_fast_the_machine_is(
+    now: tuple[float, float, float], ranked: bool, busy: float, holds: bool | None, said: str
+) -> None:
+    problem = replace(loaded := load("softmax", "cpu"), benchmarks=loaded.benchmarks[:1])
+    row = Comparison(id="00002", speedup=now[0], low=now[1], high=now[2], ranked=ranked)
+    judged = accepted(50.0).with_evidence(against=(row,), load=busy)
+    found = compare(problem, over("00002", 1.03, 50.0), judged, {"00002": Speedup(1.03, 1.02, 1.03)})
+    assert (found.holds, found.rows[-1][-1]) == (holds, said)
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ from ksflow.report.words import format_us
 
 _BUSY_LOAD = 1.5  # load average from which on a time alone proves nothing
 
-
 Cells = tuple[str, str, str, str]  # a row: what is compared, then, now, and a remark
 
 
@@ -25,7 +24,8 @@ class Agreement:
 
 def compare(problem: Problem, record: Evaluation, now: Evaluation, said: Mapping[str, Speedup]) -> Agreement:
     """Compare the record with a new judgement: the verdicts, and under the same key the ratios over kernels timed
-    beside it now. Times decide only without ratios, because a machine may be slower as a whole. said: another trial ->
+    beside it now. A kernel that was ahead must not read behind or level in an interval below the recorded one. Times
+    decide only without ratios, because a machine may be slower as a whole. said: another trial ->
     the ratio that the run states."""
     same = record.verdict is now.verdict
     verdicts = ("verdict", record.verdict.value, now.verdict.value, _word(same))
@@ -37,9 +37,9 @@ def compare(problem: Problem, record: Evaluation, now: Evaluation, said: Mapping
     if not (same and now.accepted):
         return Agreement(same, (verdicts,))
     (times, reached), ratios = _times(problem, record, now), _ratios(said, record, now)
-    rows = (verdicts, *times, *(cells for cells, _ in ratios))
-    holds = [fine for _, fine in ratios] or [reached]
-    if reached or all(holds):
+    rows = (verdicts, *times, *(cells for cells, _, _ in ratios))
+    holds = [fine for _, fine, _ in ratios] or [reached]
+    if all(holds) or (reached and not any(lost for *_, lost in ratios)):
         return Agreement(True, rows)
     if now.why_unranked or None in holds:
         clocks = any("clock" in remark for *_, remark in rows)
@@ -72,15 +72,22 @@ def _clocks(evaluation: Evaluation) -> dict[str, str]:
     return {row.case: row.clock.partition(":")[0] for row in evaluation.evidence.timed if row.clock}
 
 
-def _ratios(said: Mapping[str, Speedup], record: Evaluation, now: Evaluation) -> list[tuple[Cells, bool | None]]:
+def _ratios(said: Mapping[str, Speedup], record: Evaluation, now: Evaluation) -> list[tuple[Cells, bool | None, bool]]:
+    """Return a row for each ratio, whether it holds (None: it cannot be told), and whether it reads as lost: the kernel
+    was ahead, and the new interval lies below the recorded one and is not above 1."""
     rows = []
     for name, old in said.items():
         if new := now.versus(name):
-            fine, before = new.high * ANOTHER_DAY >= old.low, record.versus(name)
-            other = not fine and before and before.clocks and new.clocks and before.clocks != new.clocks
-            word = "less, by another clock than on record" if other else _word(fine)
+            near, before = new.high * ANOTHER_DAY >= old.low, record.versus(name)
+            other = not near and before and before.clocks and new.clocks and before.clocks != new.clocks
+            lost = old.low > 1 >= new.low and new.high < old.low
+            busy = lost and near and (now.evidence.load or 0.0) > _BUSY_LOAD
+            word = "not confirmed: no longer ahead" if lost else _word(near)
+            if other or busy:
+                word = "less, by another clock than on record" if other else f"{word}, on a busy machine"
+            told = new.ranked and old.ranked and not other and not busy
             cells = f"times as fast as {name}", str(old), str(new), new.why or word
-            rows.append((cells, fine if new.ranked and old.ranked and not other else None))
+            rows.append((cells, near and not lost if told else None, lost))
     return rows
 
 
