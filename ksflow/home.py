@@ -1,6 +1,7 @@
 """Where things live on disk. What ships is read-only data beside this file; what a run makes is the user's."""
 
 import contextlib
+import errno
 import os
 import re
 import threading
@@ -63,6 +64,8 @@ def write(path: Path, data: str | bytes, durable: bool = False) -> None:
 
     A character that UTF-8 does not have becomes a question mark.
     """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     draft = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:
         draft.write_bytes(data.encode("utf-8", "replace") if isinstance(data, str) else data)

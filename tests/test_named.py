@@ -60,6 +60,31 @@ def test_a_name_that_is_none_is_told_with_those_that_are(folder: Path) -> None:
         assert "softmax/two" in done.stderr
 
 
+def test_an_empty_or_a_mistyped_word_is_one_line_that_names_it(folder: Path) -> None:
+    for words, said in (
+        (("report", "dwt", "out="), "out= has no value"),
+        (("report", "dwt", "out=."), "Is a directory"),
+        (("init", "problem", "sums", "from="), "from= has no value"),
+        (("init", "problem", "sums", "from=norm.py:f", "eps=3"), "init takes no 'eps=3'"),
+        (("apply", "dwt", "--ptch"), "apply takes no --ptch; did you mean --patch?"),
+        (("isolate", "norm:f", "--run=true", "out="), "out= has no value"),
+        (("verify", "dwt", "1", "2"), "verify takes one name, not 2: python -m ksflow verify COMMIT"),
+    ):
+        done = ksflow(folder, *words)
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+        assert said in done.stderr
+    assert not (folder / "sums").exists()
+
+
+@pytest.mark.slow
+def test_without_a_kernel_the_winner_is_verified(folder: Path) -> None:
+    for words in (("verify",), ("verify", "dwt"), ("verify", "dwt", "best")):
+        done = ksflow(folder, *words, "evaluator=fake")
+        assert done.returncode == 0, done.stderr
+        assert "dwt/main/0" in done.stdout
+        assert done.stdout.splitlines()[-1] == "holds"
+
+
 def test_no_word_at_all_is_help(folder: Path) -> None:
     done = ksflow(folder)
     assert done.returncode == 0

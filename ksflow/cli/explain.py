@@ -8,7 +8,7 @@ the kernel says something else, or another model is asked; `again=true` asks ane
 from dataclasses import replace
 
 from ksflow import report
-from ksflow.cli.task import recorded_run, recorded_task, some_trials
+from ksflow.cli.task import recorded_run, recorded_task, some_trials, winner
 from ksflow.config import compose, keys
 from ksflow.errors import BudgetError, ConfigError, KsflowError, StageError, boolean, stage_boundary
 from ksflow.kernels.source import features
@@ -71,11 +71,9 @@ def explain(words: list[str], overrides: list[str]) -> int:
 
 def _trial(lineage: Lineage, word: str) -> Trial:
     """The trial that is named, or the winner. ConfigError where there is none, or it has no kernel."""
-    trials = some_trials(lineage)
     if word in ("", "best"):
-        if lineage.last_population.best is None:
-            raise ConfigError(f"run={lineage.run} has no winner: no kernel was accepted; name a trial: explain ID")
-        return lineage.last_population.best
+        return winner(lineage, "explain")
+    trials = some_trials(lineage)
     place = locate(lineage.store, word, lineage.problem, lineage.run)
     if (place.problem, place.run) != (lineage.problem, lineage.run):
         raise ConfigError(f"{place.branch} is of another run: add problem={place.problem} run={place.run}")

@@ -99,9 +99,9 @@ def init(words: list[str], overrides: list[str]) -> int:
     """`init problem NAME`, `init stage KIND NAME`: 0, or ConfigError where something is there already."""
     usage.expect_word("init", words, ("problem", "stage"))
     own, rest = keys.own_options(overrides, "from")
-    if rest or (own and words[:1] != ["problem"]):
+    if foreign := rest or ([] if words[:1] == ["problem"] else overrides):
         raise ConfigError(
-            f"init takes no {overrides[0]!r}: init problem NAME [from=FILE.py:FUNCTION], init stage KIND NAME"
+            f"init takes no {foreign[0]!r}: init problem NAME [from=FILE.py:FUNCTION], init stage KIND NAME"
         )
     console = report.console()
     match words:

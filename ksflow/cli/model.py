@@ -22,7 +22,7 @@ from ksflow.cli import usage
 from ksflow.cli.init import show_written, write_start
 from ksflow.cli.task import recorded_run, resolve_names
 from ksflow.config import compose, keys
-from ksflow.errors import ConfigError, LineageError, boolean, explain_write_errors, one_of
+from ksflow.errors import ConfigError, LineageError, boolean, explain_write_errors, one_of, suggest
 from ksflow.integrate.model.package import Candidate, region_of, winner, write_package
 from ksflow.kernels.problem import licences
 from ksflow.lineage import Lineage
@@ -160,6 +160,8 @@ def isolate(words: list[str], overrides: list[str]) -> int:
         if word not in known or not (equals or rest):
             raise ConfigError(f'{word}; valid: isolate MODULE:FUNCTION --run "COMMAND" out=FOLDER')
         known[word] = value if equals else rest.pop(0)
+        if not known[word]:
+            raise ConfigError(f'{word}= has no value: isolate MODULE:FUNCTION --run "COMMAND" out=FOLDER')
     if len(words) != 1 or not re.fullmatch(r"[\w.]+:[\w.]+", words[0]) or not known["run"]:
         raise ConfigError('the command is: isolate MODULE:FUNCTION --run "COMMAND", such as --run "pytest -q"')
     from ksflow.integrate.model import capture  # torch takes seconds
@@ -183,6 +185,8 @@ def apply(words: list[str], overrides: list[str]) -> int:
     own, rest = keys.own_options(overrides, "out", "patch")
     if words:
         raise ConfigError(f"apply takes one run's name, and no {words[0]!r} beside {' '.join(rest)}")
+    if flag := next((word for word in rest if word.startswith("-")), ""):
+        raise ConfigError(f"apply takes no {flag}; {suggest(flag, ('--patch',))}")
     if not boolean("patch", own.get("patch", "false")):
         raise ConfigError("apply writes a patch: add --patch; `model apply` is for a model's regions")
     from ksflow.integrate.model.patch import function_of, patch  # torch takes seconds

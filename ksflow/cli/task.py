@@ -54,6 +54,14 @@ def some_trials(lineage: Lineage) -> dict[str, Trial]:
     raise ConfigError(f"no trial of {where}; runs: {lineage.runs()}")
 
 
+def winner(lineage: Lineage, command: str) -> Trial:
+    """The winner of a run as it is recorded. ConfigError where it has none."""
+    some_trials(lineage)
+    if lineage.last_population.best is None:
+        raise ConfigError(f"run={lineage.run} has no winner: no kernel was accepted; name a trial: {command} ID")
+    return lineage.last_population.best
+
+
 def named_trial(word: str, trials: Mapping[str, Trial]) -> Trial:
     """The trial that a person means: 27 is 00027. ConfigError where there is none."""
     name = f"{word:0>5}" if word.isdigit() else word

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from ksflow import report
-from ksflow.cli.task import open_lineage, recorded_problem
+from ksflow.cli.task import open_lineage, recorded_problem, winner
 from ksflow.config import compose, keys
 from ksflow.errors import ConfigError, boolean, explain_write_errors, one_of
 from ksflow.home import plain_or_quoted, shipped_path
@@ -54,8 +54,8 @@ def evaluate(words: list[str], overrides: list[str]) -> int:
 
 
 def verify(words: list[str], overrides: list[str]) -> int:
-    """`verify COMMIT`: 0 when the record holds, 1 when it does not, 3 when the judge could not tell."""
-    (word,) = _words(words, "verify COMMIT (a commit's id, a branch, or a trial of the run)")
+    """`verify [COMMIT]`, without one the winner: 0 when the record holds, 1 when not, 3 when that cannot be told."""
+    (word,) = _words(words or ["best"], "verify COMMIT (a commit's id, a branch, or a trial of the run)")
     options, rest = keys.own_options(overrides, "format")
     form = one_of("format", options.get("format", "table"), ("table", "json"))
     with _committed(word, rest) as (cfg, problem, lineage, found):
@@ -134,7 +134,8 @@ def expect(lineage: Lineage, key: Key) -> None:
 
 def _words(words: list[str], usage: str) -> list[str]:
     if len(words) != 1:
-        raise ConfigError(f"it is one word: python -m ksflow {usage}, then key=value")
+        name, number = usage.partition(" ")[0], len(words) or "none"
+        raise ConfigError(f"{name} takes one name, not {number}: python -m ksflow {usage}, then key=value")
     return words
 
 
@@ -213,6 +214,9 @@ def _committed(word: str, overrides: list[str]) -> Iterator[tuple[Any, Problem, 
     cfg = compose.compose(overrides)
     problem: Problem = compose.build(cfg.problem)
     with open_lineage(cfg, problem.name) as lineage:
+        if word == "best":
+            lineage.expect_as_recorded()
+            word = lineage.branch_of(winner(lineage, "verify").id)
         found = locate(lineage.store, word, problem.name, str(cfg.run))
     if found.problem != problem.name:
         cfg, problem = _other_problem(found, overrides, problem)

@@ -212,8 +212,10 @@ def options(group: str) -> list[str]:
 
 
 def own_options(overrides: list[str], *names: str) -> tuple[dict[str, str], list[str]]:
-    """A command's own key=value arguments, and those that are the configuration's."""
+    """A command's own key=value arguments, and those that are the configuration's. ConfigError for an empty place."""
     pairs = [argument.partition("=") for argument in overrides]
     mine = {name: value.strip("\"'") for name, equals, value in pairs if equals and name in names}
+    if empty := next((name for name in ("out", "from") if mine.get(name) == ""), ""):
+        raise ConfigError(f"{empty}= has no value: name a file or a folder, or leave {empty}= out")
     rest = [argument for argument, pair in zip(overrides, pairs, strict=True) if pair[0] not in mine]
     return mine, rest
