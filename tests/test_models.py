@@ -223,6 +223,7 @@ def test_a_stage_that_always_raises_ends_with_nothing_tried_and_why(tmp_path: Pa
     last = done.stderr.splitlines()[-1]
     assert last.startswith("ksflow: nothing was tried: 3 rounds in a row brought no trial: designer: RuntimeError: my")
     assert done.stderr.count("no plan: designer: RuntimeError: my part is broken") == 1
+    assert done.stderr.count("my part is broken") == 2  # there, and in the last line
 
 
 @pytest.mark.slow

@@ -39,6 +39,7 @@ def test_runs_are_listed_for_programs(planted: Path) -> None:
         assert 0 <= time.time() - row["touched"] < 3600
     rows = list(csv.DictReader(io.StringIO(ksflow(planted, "runs", "format=csv").stdout)))
     assert sorted(row["run"] for row in rows) == ["toy/first", "toy/second"]
+    assert "experiments" in ksflow(planted, "runs").stdout
     said = ksflow(planted, "runs", "format=xml")
     assert (said.returncode, said.stderr) == (2, "ksflow: format=xml; valid: table, json, csv\n")
 

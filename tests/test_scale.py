@@ -16,9 +16,11 @@ from ksflow import report
 from ksflow.kernels.problem.loader import load
 from ksflow.lineage import Lineage
 from ksflow.lm.prompts import render
+from ksflow.loop.schedule import RunOutcome
 from ksflow.records import (
     Claim,
     Comparison,
+    Cost,
     Evaluation,
     Evidence,
     Kernel,
@@ -384,9 +386,27 @@ def test_the_table_says_why_kernels_that_read_faster_follow_the_winner() -> None
     claimed = headline(Population(trials), trials[:1])
     assert claimed
     table = tables._scores(Console(width=200), problem, [trials[1], trials[0], trials[2]], claimed, {}, 0)
-    assert "kernels that read faster than 00002 follow it: none was ranked ahead of it" in str(table.caption)
+    assert "faster than 00002 read 00003: none was ranked ahead of it" in str(table.caption)
     table = tables._scores(Console(width=200), problem, list(trials[1::-1]), claimed, {}, 0)
-    assert "read faster" not in str(table.caption)
+    assert "faster" not in str(table.caption)
+
+
+def test_ties_come_before_kernels_that_were_not_ranked_ahead(lineage: Lineage) -> None:
+    won = trial(2, 50.0, row(1, 2.0, moment=1), row(9, 1.0, moment=1))
+    unsure = [trial(number, 40.0, row(2, 1.05, 0.2)) for number in (3, 4, 5)]
+    start = trial(1, 100.0, baseline=True)
+    population = Population((start, won, *unsure, trial(9, 50.0, row(1, 2.0))))
+    outcome = RunOutcome(population, won, (start,), "", 4, 0, "", {"search": 1.0}, 0.0, Cost())
+    console = Console(file=io.StringIO(), width=200)
+    tables.show_outcome(console, outcome, load("softmax", "cpu"), lineage)
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert re.findall(r"^ *(0000\d) ", said, re.MULTILINE) == ["00002", "00001", "00009", "00003", "00004"]
+    assert "faster than 00002 read 00003, 00004: none was ranked ahead of it; 1 other kernel not shown" in " ".join(
+        said.split()
+    )
+    report.show_trial(console, won, population, {})
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert f"{of_outcome(outcome)} (the speed-ups below are of its own judgement)" in said
 
 
 def test_a_winner_that_was_confirmed_before_that_was_kept_is_one() -> None:

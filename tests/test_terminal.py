@@ -171,6 +171,12 @@ def test_the_first_ctrl_c_ends_the_wait_for_an_answer_and_the_question_stays(tmp
         assert "finishing" not in terminal.text
         assert "stopped: interrupted" in terminal.text
         assert re.search(r"^winner \d{5}: ", terminal.text, re.MULTILINE)
+        assert re.search(
+            r"^ksflow: nothing was tried: stopped before the first experiment; fastest so far \d{5}, as before\s*$",
+            terminal.text,
+            re.MULTILINE,
+        )
+        assert terminal.text.count("every verdict is kept") == 1
         (question,) = inbox.glob("*.md")
         return question.name
 

@@ -20,7 +20,7 @@ from ksflow.records import Json, Origin
 from ksflow.report.headline import headline, known_baselines
 from ksflow.report.words import format_us, grid
 
-_DISPENSABLE = ("cost", "held out", "winner", "trials", "beside", "touched")
+_DISPENSABLE = ("cost", "held out", "winner", "experiments", "beside", "touched")
 """Columns that a narrow window does without, the first of them first."""
 _FOLDED = ("run", "winner", "beside")
 _WORDS = ("run", "winner", "held out", "beside", "touched", "state")
@@ -76,7 +76,10 @@ def _delete(name: str, overrides: list[str]) -> int:
         if not boolean("yes", options.get("yes", "false")):
             if not sys.stdin.isatty():
                 raise ConfigError(f"runs delete {full} deletes every kernel and verdict of the run: add yes=true")
-            sys.stderr.write(f"delete {full}, with {len(lineage.all_trials())} trials and its files? [y/N] ")
+            trials = lineage.all_trials()
+            seeds = sum(trial.origin is Origin.SEED for trial in trials)
+            what = f"{pluralize(len(trials) - seeds, 'experiment')}, {pluralize(seeds, 'seed')}"
+            sys.stderr.write(f"delete {full}, with {what} and its files? [y/N] ")
             if sys.stdin.readline().strip().lower() not in ("y", "yes"):
                 raise ConfigError("nothing was deleted")
         count = lineage.relocate()
@@ -149,8 +152,8 @@ def _row(cfg: Any, problem: str, run: str) -> tuple[Json, dict[str, str]]:
         "state": "running" if working else f"{left} unfinished" if left else "at rest",
     }
     cells: dict[str, str] = {
-        **facts,
-        "trials": str(facts["trials"]),
+        **{"experiments" if name == "trials" else name: value for name, value in facts.items()},
+        "experiments": str(facts["trials"]),
         "best µs": format_us(best_us) if best_us else "-",
         "cost": total.dollars(),
         "touched": next((f"{ago / size:.0f} {unit} ago" for size, unit in _UNITS if ago >= size), "just now"),

@@ -25,6 +25,7 @@ from ksflow.records import Cached, Evaluation, Json, Kernel, Key, Problem, Ratio
 from ksflow.report import comparison, evidence
 from ksflow.report.words import ANOTHER_PROBLEM, table
 
+_JUDGED = "on record, as it was judged then (the table below has the speed-ups that the run states)"
 _ATTEMPTS = 3
 """A busy machine makes kernels slower and never faster, so a time on record has so many chances to be reached."""
 
@@ -75,7 +76,7 @@ def verify(words: list[str], overrides: list[str]) -> int:
         if now.cacheable and now.verdict is not record.verdict:
             break
     console = report.console(stderr=form == "json")
-    for title, evaluation in (("on record", record), ("now", now)):
+    for title, evaluation in ((_JUDGED, record), ("now", now)):
         console.print(f"\n{what} {title}", style="bold")
         evidence.show(console, evaluation, details=False)
     agreement = next((each for each in tried if each.holds), None)

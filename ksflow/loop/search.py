@@ -15,9 +15,9 @@ from ksflow.loop.queue import ThreadJob, map_parallel
 from ksflow.loop.round import attempt, run_round
 from ksflow.loop.run import Run
 from ksflow.loop.schedule import RunOutcome
-from ksflow.loop.stops import INTERRUPTED, KEPT
+from ksflow.loop.stops import INTERRUPTED
 from ksflow.protocols import SIGN_OF_LIFE, override_call
-from ksflow.records import Seed
+from ksflow.records import Seed, Trial
 
 _A_ROUND = 3  # experiments that a round is expected to bring
 _LOOK_S = 0.2
@@ -131,16 +131,16 @@ def _outcome(run: Run, reason: str, took: Mapping[str, float], busy: float) -> R
         reason=reason,
         judged=tally.judged,
         repeats=tally.repeats,
-        idle="" if tally.tried or not asked else _idle(reason, tally.trouble),
+        idle="" if tally.tried or not asked else _idle(reason, tally.trouble, best),
         took=took,
         busy=busy,
         cost=run.transcript.total,
     )
 
 
-def _idle(reason: str, trouble: str) -> str:
+def _idle(reason: str, trouble: str, best: Trial) -> str:
     if reason == INTERRUPTED:
-        return f"interrupted; {KEPT}"
+        return f"stopped before the first experiment; fastest so far {best.id}, as before"
     return reason if trouble in reason else f"{reason}: {trouble}"
 
 

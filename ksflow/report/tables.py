@@ -27,7 +27,7 @@ _STEP, _SHARED = 40, 80  # columns of a change that led to the winner, and of th
 _RATED_S = 10.0  # least seconds of a search whose rate is shown
 _STEPS = 3  # changes leading to the winner that are shown
 _ONE_MOMENT = "times as of the newest confirmation"
-_AHEAD = "kernels that read faster than {} follow it: none was ranked ahead of it"
+_AHEAD = "faster than {} read {}: none was ranked ahead of it"
 _EXHAUSTED = re.compile(r": (?P<what>nothing [^:]+): [^;]+; (?P<remedy>.+)")  # why a designer plans no more
 _CAPTION = "Gains are over the base. In range, predicted and measured: of the accepted alone; the last two are medians."
 
@@ -68,7 +68,8 @@ def summary(outcome: RunOutcome, problem: Problem, lineage: Lineage) -> Json:
 def show_outcome(console: Console, outcome: RunOutcome, problem: Problem, lineage: Lineage) -> None:
     """Print the table of a run that has ended: the winner, the baselines, and the fastest of the other kernels."""
     best, baselines, claimed = outcome.best, outcome.baselines, of_outcome(outcome)
-    others = [t for t in outcome.population.ranked if t is not best and t not in baselines]
+    ties = [t for t in outcome.population.ties if t not in baselines]
+    others = [*ties, *(t for t in outcome.population.ranked if t is not best and t not in (*baselines, *ties))]
     shown = [best, *(t for t in baselines if t is not best), *others[:_RIVALS]]
     console.print(_scores(console, problem, shown, claimed, lineage.approvals(), len(others[_RIVALS:])))
 
@@ -85,7 +86,9 @@ def show_ending(console: Console, outcome: RunOutcome, lineage: Lineage, files: 
     whole = f"{spending.duration(sum(outcome.took.values()))} in all"
     busy = f"the device was busy {outcome.busy:.0%} of the search" if outcome.judged else ""
     exhausted = _EXHAUSTED.search(outcome.reason)
-    stopped = f"stopped: {exhausted['what'] if exhausted else outcome.reason}"
+    reason = outcome.reason.partition(": ")[0] if outcome.idle else outcome.reason  # the last line has all of it
+    stopped = f"stopped: {exhausted['what'] if exhausted else reason}"
+    remedy = f"to go on: {exhausted['remedy']}" if exhausted and not outcome.idle else ""
     stopped += f" ({KEPT})" if outcome.reason == INTERRUPTED else ""
     repeats = f"{pluralize(outcome.repeats, 'repeat')} answered from the record" if outcome.repeats else ""
     price = f"cost of the run so far: {total}" if (total := spending.price(lineage.total_cost())) else ""
@@ -93,7 +96,7 @@ def show_ending(console: Console, outcome: RunOutcome, lineage: Lineage, files: 
     lines = (
         "; ".join(_made_by(claimed)),
         "; ".join(filter(None, searched)),
-        "; ".join(filter(None, (exhausted and f"to go on: {exhausted['remedy']}", *_doubts(claimed, population)))),
+        "; ".join(filter(None, (remedy, *_doubts(claimed, population)))),
         f"files: {'; '.join(files)}" if files else "",
     )
     say(console, str(claimed), style="bold")
@@ -253,12 +256,13 @@ def _scores(
     timed = {name for trial in trials for name in scale.times_us(trial.id)}
     hidden = [case.name for case in problem.benchmarks if case.name in timed - heads]
     best_us = scale.time_us(claimed.best.id) or 0.0
+    faster = [trial.id for trial in trials if (scale.time_us(trial.id) or best_us) < best_us]
     remarks = (
         _ONE_MOMENT if claimed.row else "",
-        _AHEAD.format(claimed.best.id) if any((scale.time_us(t.id) or best_us) < best_us for t in trials) else "",
+        _AHEAD.format(claimed.best.id, ", ".join(faster)) if faster else "",
         "none of them is ranked" if none_ranked else "",
         f"not shown: {', '.join(hidden)}" if hidden else "",
-        f"{pluralize(left_out, 'slower kernel')} not shown" if left_out else "",
+        f"{pluralize(left_out, 'other kernel')} not shown" if left_out else "",
     )
     table.caption = "; ".join(filter(None, remarks)) or None
     return table

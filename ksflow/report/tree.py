@@ -10,7 +10,7 @@ from rich.tree import Tree
 from ksflow.errors import pluralize, strip_controls
 from ksflow.records import Approval, Explanation, Population, Trial, base_of
 from ksflow.report import evidence, explanation, words
-from ksflow.report.headline import Headline
+from ksflow.report.headline import Headline, headline, known_baselines
 from ksflow.report.words import STYLE, format_us, recorded_verdict, say
 
 _LEAST = 24  # least columns of the description, in any window and depth of the tree
@@ -151,6 +151,8 @@ def _came_out(trial: Trial, population: Population) -> Iterator[str]:
     base, scaled = base_of(trial, population.by_id), population.time_us(trial)
     if scaled and trial.score_us and format_us(scaled) != format_us(trial.score_us):
         yield f"{format_us(scaled)} µs as of the newest confirmation (the times below are of its own judgement)"
+    if trial is population.best and (claimed := headline(population, known_baselines(population))):
+        yield f"{claimed} (the speed-ups below are of its own judgement)"
     if base and trial.score_us and base.score_us:
         gain = population.speedup(trial, base)
         how = f"a gain of {words.percent(gain.gain_percent)} %, {gain.describe(base.id)}, its base" if gain else ""

@@ -253,7 +253,7 @@ async function show(number, id) {
     if (found.explanation) place.append(make("h4", "what it does"), make("pre", found.explanation));
     if (found.diff) place.append(make("h4", "what changed from its base"), diffed(found.diff));
     if (found.source) place.append(make("h4", "source"), make("pre", found.source));
-    if (found.evidence) place.append(make("h4", "evidence"), evidence(found.evidence));
+    if (found.evidence) place.append(make("h4", "evidence of its own judgement"), evidence(found.evidence));
   }
   place.hidden = false;
   place.focus({ preventScroll: true });
@@ -286,7 +286,8 @@ function listing(batch = 10) {
   const rows = run.trials.filter(row => (!only || row.verdict === only) && words.every(word => [row.id, row.idea, row.why, row.unranked, row.by, row.verdict].join(" ").toLowerCase().includes(word)));
   const last = value => value == null || value === "";  // what has no figure comes last, whichever way the order goes
   if (ORDER.by !== "trial" || ORDER.down) rows.sort((a, b) => { const [m, n] = [key(a), key(b)]; return last(m) || last(n) ? last(m) - last(n) : (m < n ? -1 : m > n ? 1 : 0) * (ORDER.down ? -1 : 1); });
-  at("matching").textContent = rows.length < run.trials.length ? `${rows.length} of ${run.trials.length} trials` : `${rows.length} trials`;
+  const seeds = run.trials.filter(row => row.origin === "seed").length;
+  at("matching").textContent = rows.length < run.trials.length ? `${rows.length} of ${run.trials.length} trials` : `${rows.length} trials, ${seeds} of them seeds`;
   const heads = Object.keys(KEYS).map(name => [name, ["µs", "over its base", "predicted"].includes(name) ? 1 : 0, () => listing()]);
   table(at("trials"), heads, rows.map(row => [
     () => link(shown, row.id), () => make("span", row.verdict + (row.stale ? " (stale)" : "") + (row.unranked ? " (unranked)" : ""), kindOf(row)), row.us && (() => figure(row.us)), row.gain == null ? "" : () => percent(row.gain),
