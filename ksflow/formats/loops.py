@@ -73,22 +73,24 @@ def _several(value: Any) -> list[Any]:
 def _text(forward: Callable[..., Any], order: Json, shapes: list[Any], at: int, count: int, exact: bool = False) -> str:
     """The kernel, as the reference computes a case. shapes: of all arguments, by case."""
     nest, arrays, steps, first = Nest(exact), list[Array](), list[list[str]](), 0
-    for index, (name, _, _) in enumerate(order["args"]):
+    for index in range(len(order["args"])):
         several = [each[index] for each in shapes]
         shape = [Size.of(several[at][axis], _named(axis, several, order)) for axis in range(len(several[at]))]
         own = [f"strides[{first + axis}]" for axis in range(len(shape))]
         if order["plain"][index]:
             own = [" * ".join(size.text for size in shape[axis + 1 :]) or "1" for axis in range(len(shape))]
-        arrays.append(_argument(nest, name, shape, own))
+        arrays.append(_argument(nest, f"arg{index}_", shape, own))
         steps.append(own)
         first += len(shape)
     for index, result in enumerate(_several(forward(*arrays[:count])), count):
         out = Node(nest, texts(arrays[index].shape), broadcast(array(nest, result)), steps=steps[index])
-        out.out = order["args"][index][0]
+        out.out = f"arg{index}_"
     if nest.rounds and not exact:
         return _text(forward, order, shapes, at, count, exact=True)
     double = any(dtype == "float64" for _, dtype, _ in order["args"])
-    return nest.text("double" if double else "float", order["signature"])
+    names = {f"arg{index}_": name for index, (name, *_) in enumerate(order["args"])}
+    names |= {f"dim{index}_": dim for index, dim in enumerate(order["dims"])}
+    return nest.text("double" if double else "float", order["signature"], names)
 
 
 def _argument(nest: Nest, name: str, shape: list[Size], steps: list[str]) -> Array:
@@ -98,10 +100,10 @@ def _argument(nest: Nest, name: str, shape: list[Size], steps: list[str]) -> Arr
 def _named(axis: int, shapes: list[tuple[int, ...]], order: Json) -> str:
     """A dimension's size in C++: a size of the case, or a number."""
     sizes = [shape[axis] for shape in shapes]
-    for dim in order["dims"]:
+    for index, dim in enumerate(order["dims"]):
         for more in (0, 1, -1, 2, -2):
             if all(case.get(dim) == size - more for case, size in zip(order["cases"], sizes, strict=True)):
-                return f"({dim} + {more})" if more else str(dim)
+                return f"(dim{index}_ + {more})" if more else f"dim{index}_"
     if len({*sizes}) > 1:
         raise NotImplementedError("a size is none of a case's sizes")
     return str(sizes[0])

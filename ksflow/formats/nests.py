@@ -7,7 +7,7 @@ their temporaries stay in the cache.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 from ksflow.formats.nest_loops import block, head, loops, memory, parallel, preamble, shared
@@ -137,13 +137,24 @@ class Nest:
         self._core = None
         return text
 
-    def text(self, real: str, signature: str) -> str:
-        """The kernel. The nodes with an `out` are the outputs. real: the number format of what is not summed."""
+    def text(self, real: str, signature: str, names: Mapping[str, str]) -> str:
+        """The kernel. The nodes with an `out` are the outputs. real: the number format of what is not summed. names:
+        placeholder in the nodes -> the signature's name, which `_` follows where the loops use that name themselves.
+        """
         self._choose()
         self._absorb()
         lines = [line for group, level in self._groups() for line in self._group(group, level)]
         body = "\n".join(line if line.lstrip().startswith("#") else f"  {line}" for line in lines)
-        return f"{preamble(real, body)}\n{signature} {{\n{body}\n}}\n"
+        text = preamble(real, body)
+        taken = {*re.findall(r"\w+", body)}
+        for placeholder, name in names.items():
+            own = name
+            while own in taken or (own != name and own in names.values()):
+                own += "_"
+            taken.add(own)
+            signature = re.sub(rf"\b{name}(?=[,)])", own, signature)
+            body = re.sub(rf"\b{placeholder}\b", own, body)
+        return f"{text}\n{signature} {{\n{body}\n}}\n"
 
     def _readings(self, node: Node) -> list[Reading]:
         """What the computation of a node reads."""

@@ -1,5 +1,7 @@
 """Kernels that are generated from a reference: which loops and tunables they have, and that they are right."""
 
+import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +29,13 @@ FUNCTIONS = {
     "views": ("changed(x)", "", 5),
 }  # fmt: skip
 """Function of x [m, n], y [k, n], w [n] and b [n] -> its own tunables, and how many loops threads share."""
-REFERENCE = """import numpy as np
+TORCH = {
+    "F.layer_norm": ("normalized(x, w, b)", "ACC LANES", 1),
+    "F.layer_norm without weights": ("normalized(x)", "ACC LANES", 1),
+}
+REFERENCE = """import importlib
+
+import numpy as np
 
 CASES = [{"m": 9, "n": 70, "k": 21, "seed": 1}, {"m": 24, "n": 35, "k": 10, "seed": 2}]
 
@@ -46,6 +54,13 @@ def changed(x):
     return out + beside
 
 
+def normalized(*given):
+    torch, plain = importlib.import_module("torch"), isinstance(given[0], np.ndarray)
+    x, *given = map(torch.as_tensor, given) if plain else given
+    normal = torch.nn.functional.layer_norm(x, x.shape[-1:], *given)
+    return normal.numpy() if plain else normal
+
+
 def generate_input(m, n, k, seed):
     rng = np.random.default_rng(seed)
     return tuple(rng.standard_normal(s, np.float32) for s in ((m, n), (k, n), (n,), (n,)))
@@ -61,7 +76,7 @@ SIGNATURE = (
 )
 
 
-@pytest.mark.parametrize(("answer", "own", "shared"), FUNCTIONS.values(), ids=FUNCTIONS)
+@pytest.mark.parametrize(("answer", "own", "shared"), [*FUNCTIONS.values(), *TORCH.values()], ids=[*FUNCTIONS, *TORCH])
 def test_a_generated_kernel_has_the_tunables_of_its_loops(tmp_path: Path, answer: str, own: str, shared: int) -> None:
     (tmp_path / "mine.py").write_text(REFERENCE.replace("ANSWER", answer))
     roles = [[name, "float32", "in"] for name in "xywb"] + [["out", "float32", "out"]]
@@ -75,12 +90,40 @@ def test_a_generated_kernel_has_the_tunables_of_its_loops(tmp_path: Path, answer
     assert "strides[" not in text
 
 
+@pytest.mark.parametrize(
+    ("names", "sizes"),
+    [(["a", "b", "v", "acc"], ["i", "n", "k"]), (["t0", "t0_", "exp_", "larger"], ["i0", "r0", "i1"])],
+)
+def test_arguments_may_have_the_names_of_a_generated_kernel(tmp_path: Path, names: list[str], sizes: list[str]) -> None:
+    answer = "((x @ y.T) / x.max(-1, keepdims=True)) @ np.exp(y * w + b)"
+    reference = re.sub(r"\b[mnk](?=[,)])", lambda found: sizes["mnk".index(found[0])], REFERENCE)
+    (tmp_path / "mine.py").write_text(reference.replace("ANSWER", answer))
+    roles = [[name, "float32", "in"] for name in names] + [["out", "float32", "out"]]
+    cases = [dict(zip([*sizes, "seed"], values, strict=True)) for values in ((9, 70, 21, 1), (24, 35, 10, 2))]
+    order = {"reference": str(tmp_path / "mine.py"), "args": roles, "dims": sizes, "cases": cases}
+    given = ", ".join([*(f"const float *{one}" for one in names), "float *out", *(f"int64_t {one}" for one in sizes)])
+    signature = f'extern "C" void custom_kernel({given}, const int64_t *strides)'
+    text, why = generate({**order, "signature": signature})
+    assert why == ""
+    (tmp_path / "k.cpp").write_text(text)
+    command = ["g++", "-std=c++20", "-fsyntax-only", "-fopenmp", "-DNUM_THREADS=1", str(tmp_path / "k.cpp")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, {"ACC": "float", "METHOD": "library", "LANES": "8", "MR": "6", "NR": "16"}])
+@pytest.mark.parametrize(
+    ("functions", "changes"),
+    [
+        (FUNCTIONS, {}),
+        (FUNCTIONS, {"ACC": "float", "METHOD": "library", "LANES": "8", "MR": "6", "NR": "16"}),
+        (TORCH, {}),
+    ],
+)
 def test_generated_kernels_compute_what_the_functions_do(
-    tmp_path: Path, evaluator: LocalEvaluator, changes: dict[str, str]
+    tmp_path: Path, evaluator: LocalEvaluator, functions: dict[str, tuple[str, str, int]], changes: dict[str, str]
 ) -> None:
-    answers = ",\n        ".join(answer for answer, *_ in FUNCTIONS.values())
+    answers = ",\n        ".join(answer for answer, *_ in functions.values())
     (tmp_path / "mine.py").write_text(REFERENCE.replace("ANSWER", f"(\n        {answers},\n    )"))
     problem = load(reference=str(tmp_path / "mine.py"), target=detect())
     (seed,) = [seed for seed in problem.seeds if seed.name == "01_loops.cpp"]
