@@ -486,6 +486,10 @@ def test_a_function_alone_is_a_problem(
     assert "µs in the recorded run, and takes" in recorded_apart(problem, times)
     assert not recorded_apart(problem, {case: 2.5 * us for case, us in times.items()})
     assert "an element is off by at most 8 roundings of its number format" in problem.statement
+    module = load_module("mine", str(tmp_path / "Mine" / "reference.py"))
+    for case in problem.tests:  # where all recorded contents are the same, others are drawn beside them
+        first, other = (module.generate_input(**case.params, seed=seed)[0] for seed in (1, 2))
+        assert not torch.equal(first, other)
     found = evaluator(problem, kernel_file(str(tmp_path / "Mine" / kernel)), ())
     assert found.verdict is verdict, found.reason
     text = (tmp_path / "Mine" / kernel).read_text()

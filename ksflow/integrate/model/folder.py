@@ -18,6 +18,7 @@ import yaml
 from ksflow import home
 from ksflow.errors import ConfigError, catch_foreign
 from ksflow.evaluation.judge import contents
+from ksflow.evaluation.judge.elements import same_bits
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.formats.kernel.arrays import as_arrays, as_tensors
 from ksflow.integrate.model import TEXTS
@@ -175,11 +176,12 @@ class Folder:
         return folder
 
     def _contents(self) -> dict[str, list[list[torch.Tensor]]]:
-        """Contents of calls of each case that is shown, as many as are few bytes."""
+        """Different contents of calls of each case that is shown, as many as are few bytes."""
         saved: dict[str, list[list[torch.Tensor]]] = {}
         for case in (case for case in self._calls if self._shown(case)):
             there = saved.setdefault(contents.name(case.shapes), [])
-            if sum(tensor.nbytes for tensor in case.data) * (len(there) + 1) <= _KEPT_BYTES:
+            known = any(all(map(same_bits, case.data, each)) for each in there)
+            if not known and sum(tensor.nbytes for tensor in case.data) * (len(there) + 1) <= _KEPT_BYTES:
                 there.append([tensor.cpu().clone() for tensor in case.data])
         return {name: calls for name, calls in saved.items() if calls}
 
