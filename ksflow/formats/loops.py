@@ -5,7 +5,9 @@ else it does, such as a loop over elements or a function that is not listed ther
 `nests` chooses the loops, and gives them tunables.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +72,34 @@ def _several(value: Any) -> list[Any]:
     return list(value) if isinstance(value, tuple | list) else [value]
 
 
+def least_reads(forward: Callable[..., Any], order: Json, shapes: Sequence[Any], count: int) -> list[list[list[str]]]:
+    """Of each input the parts that every kernel reads, as sizes whose product is the part's elements. Returns [] if
+    the function cannot be traced."""
+    found = list[dict[str, list[list[str]]]]()
+    with catch_foreign() as caught:
+        for at in (0, len(shapes) - 1):
+            dims = {f"dim{index}_": order["cases"][at][dim] for index, dim in enumerate(order["dims"])}
+            found.append(_nest(forward, order, shapes, at, count, False).least_reads(dims))
+    if caught or found[0] != found[1]:
+        return []
+    names = {f"dim{index}_": dim for index, dim in enumerate(order["dims"])}
+    named = partial(re.sub, r"dim\d+_", lambda place: names[place[0]])
+    return [[[named(size) for size in part] for part in found[0].get(f"arg{at}_", [])] for at in range(count)]
+
+
 def _text(forward: Callable[..., Any], order: Json, shapes: list[Any], at: int, count: int, exact: bool = False) -> str:
     """The kernel, as the reference computes a case. shapes: of all arguments, by case."""
+    nest = _nest(forward, order, shapes, at, count, exact)
+    if nest.rounds and not exact:
+        return _text(forward, order, shapes, at, count, exact=True)
+    double = any(dtype == "float64" for _, dtype, _ in order["args"])
+    names = {f"arg{index}_": name for index, (name, *_) in enumerate(order["args"])}
+    names |= {f"dim{index}_": dim for index, dim in enumerate(order["dims"])}
+    return nest.text("double" if double else "float", order["signature"], names)
+
+
+def _nest(forward: Callable[..., Any], order: Json, shapes: Sequence[Any], at: int, count: int, exact: bool) -> Nest:
+    """What the reference computes for a case, over placeholders for the names of arguments and sizes."""
     nest, arrays, steps, first = Nest(exact), list[Array](), list[list[str]](), 0
     for index in range(len(order["args"])):
         several = [each[index] for each in shapes]
@@ -85,12 +113,7 @@ def _text(forward: Callable[..., Any], order: Json, shapes: list[Any], at: int, 
     for index, result in enumerate(_several(forward(*arrays[:count])), count):
         out = Node(nest, texts(arrays[index].shape), broadcast(array(nest, result)), steps=steps[index])
         out.out = f"arg{index}_"
-    if nest.rounds and not exact:
-        return _text(forward, order, shapes, at, count, exact=True)
-    double = any(dtype == "float64" for _, dtype, _ in order["args"])
-    names = {f"arg{index}_": name for index, (name, *_) in enumerate(order["args"])}
-    names |= {f"dim{index}_": dim for index, dim in enumerate(order["dims"])}
-    return nest.text("double" if double else "float", order["signature"], names)
+    return nest
 
 
 def _argument(nest: Nest, name: str, shape: list[Size], steps: list[str]) -> Array:

@@ -4,11 +4,13 @@ import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from ksflow.formats.kernel.importer import load
-from ksflow.formats.loops import generate
+from ksflow.formats.loops import generate, least_reads
 from ksflow.kernels.hardware.target import detect
 from ksflow.kernels.source.tunables import assign, tunables
 from ksflow.records import Kernel, Verdict
@@ -88,6 +90,26 @@ def test_a_generated_kernel_has_the_tunables_of_its_loops(tmp_path: Path, answer
     assert text.count("omp parallel") == shared
     assert "std::pow" not in text
     assert "strides[" not in text
+
+
+@pytest.mark.parametrize(
+    ("body", "reads"),
+    [
+        (lambda x, y, w: np.exp(x - x.max(-1, keepdims=True)) @ y.T + w[0], "mn kn 1"),
+        (lambda x, y, w: x[1:-1] * w, "((m+-1)-1)n - n"),
+        (lambda x, y, w: np.where(w > 0, x, y[:1]), "- - -"),  # a kernel reads the elements that are chosen
+        (lambda x, y, w: x.sum(-1)[1:] + w[0], "- - 1"),
+        (lambda x, y, w: np.sort(x), ""),
+    ],
+)
+def test_the_parts_that_every_kernel_reads_are_those_that_the_loops_show(body: Any, reads: str) -> None:
+    sizes = [(9, 70, 21), (24, 35, 10)]
+    order = {"args": "xywo", "dims": ["m", "n", "k"], "plain": [True] * 4}
+    order["cases"] = [dict(zip("mnk", each, strict=True)) for each in sizes]
+    arrays = [[np.ones(shape, np.float32) for shape in ((m, n), (k, n), (n,))] for m, n, k in sizes]
+    shapes = [[one.shape for one in (*each, body(*each))] for each in arrays]
+    found = least_reads(body, order, shapes, 3)
+    assert " ".join("".join(each[0]).replace(" ", "") if each else "-" for each in found) == reads
 
 
 @pytest.mark.parametrize(
