@@ -105,6 +105,8 @@ def test_every_option_and_part_shows_each_key_with_default_type_and_purpose() ->
         (["help", "selector=map_elites", "loop.repairs"], "selector=map_elites\n    The best kernel"),
         (["problem=softmax", "--help"], "problem=softmax\n    Row softmax\n    problem.path=softmax  (str)\n"),
         (["run", "problem=softmax", "-h"], "  ksflow [problem=NAME] [llm=NAME]"),
+        (["selector=fastest", "--help"], "selector=fastest  (default)\n    Best kernel"),
+        (["--help"], "  designer   agent llm mix random rules (default) tune\n"),
         (["inherit", "--help"], "inherit=null\n    RUN, PROBLEM/RUN"),
         (["llm=gemini", "--help"], "Keys of the model: `ksflow model=gemini --help`."),
         (["-m", "--help"], "ksflow 0."),
