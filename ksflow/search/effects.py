@@ -162,11 +162,11 @@ def best_note(family: Family) -> Note:
     measured = family.scale.ratio(best.id, first.id)
     times = f", {measured.ratio:.1f}x as fast as {first.id}" if measured else ""
     text = (
-        f"{best.id} is the fastest of {len(family.accepted) + len(family.failed)} kernels with these tunables, "
+        f"{best.id} has the lowest time of {len(family.accepted) + len(family.failed)} kernels with these tunables, "
         f"{len(family.failed)} of which failed: {family.scale.time_us(best.id):.1f} us{times}. "
         f"{' '.join(f'{name}={value}' for name, value in effective_values(family.tunables, config).items())}"
     )
-    return _note(f"{OWN}best of {len(family.tunables)} tunables is {best.id}", text, [first, best])
+    return _note(f"{OWN}lowest time with {len(family.tunables)} tunables is of {best.id}", text, [first, best])
 
 
 def experiment_note(gain: float, base: Trial, trial: Trial) -> Note:

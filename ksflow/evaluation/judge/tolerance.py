@@ -9,11 +9,13 @@ with them decides exactly as fp64 would.
 
 import math
 import secrets
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from ksflow.errors import catch_foreign
 from ksflow.evaluation.judge.bounds import ALLOWED, portion
 from ksflow.evaluation.judge.elements import number, parts, rms, to_comparable
 
@@ -24,6 +26,9 @@ _STEPS = 8.0
 """Roundings of the number format that an element may be off by, where only the reference says what is right."""
 _LEAST, _LEAST_64 = 1e-4, 2e-13
 """Sums in another order differ by more than their format's step: some 800 of float32's, and of float64's."""
+_APART, _OTHERS = 1e-3, 16.0
+"""A function that is off by more than this share in float64 computes something else there. Elements of which its own
+answer is better may be off as its worst one, and by so many times its usual error at most."""
 _SMALL = 1e-30
 _RUN = 64
 _ENOUGH = 1 << 16
@@ -74,6 +79,36 @@ def by_format(
         "terms": 1,
         "eps": 1.0,
     }
+
+
+def by_function(
+    function: Callable[[tuple[torch.Tensor, ...]], Any], data: tuple[torch.Tensor, ...], changed: Sequence[int]
+) -> list[dict[str, Any]]:
+    """The oracle's rows of a function's outputs, those at the places `changed` first: what it computes in float64,
+    within what the number format allows and its own answer is off. Where it does not compute the same in float64, or
+    answers with integers, its own answer.
+    """
+    wide = tuple(one.to(torch.float64 if one.is_floating_point() else one.dtype, copy=True) for one in data)
+    own = _answers(function, data, changed)
+    rows = [by_format(one) for one in own]
+    with catch_foreign():  # a function for one type
+        for row, mine, exact in zip(rows, own, _answers(function, wide, changed), strict=True):
+            if mine.is_floating_point() and exact.dtype is torch.float64 and exact.shape == mine.shape:
+                off, usual = (mine.double() - exact).abs().nan_to_num(posinf=0.0), rms(mine, exact)
+                same = torch.equal(mine.isfinite(), exact.isfinite())
+                if same and usual <= max(_APART, _STEPS * torch.finfo(mine.dtype).eps) * rms(mine):
+                    row |= {
+                        "expected": exact,
+                        "magnitude": row["magnitude"] + off.clamp(min=min(_OTHERS * usual, float(off.max()))),
+                    }
+    return rows
+
+
+def _answers(
+    function: Callable[..., Any], data: tuple[torch.Tensor, ...], changed: Sequence[int]
+) -> list[torch.Tensor]:
+    answer = function(data)
+    return [*(data[place] for place in changed), *(answer if isinstance(answer, tuple) else (answer,))]
 
 
 def expected(

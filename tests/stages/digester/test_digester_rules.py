@@ -79,8 +79,8 @@ def test_a_value_that_never_worked_is_a_dead_end() -> None:
 
 
 def test_the_best_configuration_is_kept() -> None:
-    note = notes()["Measured: best of 2 tunables is 00002"]
-    assert "fastest of 5 kernels" in note.text
+    note = notes()["Measured: lowest time with 2 tunables is of 00002"]
+    assert "lowest time of 5 kernels" in note.text
     assert "FORM=tiles MR=2" in note.text
     assert "4.0x as fast as 00000" in note.text
 

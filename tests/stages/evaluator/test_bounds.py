@@ -10,7 +10,7 @@ from ksflow.evaluation.judge import bounds
 from ksflow.evaluation.judge.cases import Reference
 from ksflow.evaluation.judge.elements import errors
 from ksflow.evaluation.judge.mutants import MUTANTS, Right
-from ksflow.evaluation.judge.tolerance import expected, first_error, worst_error
+from ksflow.evaluation.judge.tolerance import by_format, by_function, expected, first_error, worst_error
 from ksflow.records import Check
 
 SEED = torch.Generator()
@@ -479,3 +479,42 @@ def test_what_cannot_be_compared_is_refused_by_name() -> None:
     for row in (bounds.matmul, bounds.elementwise):
         with pytest.raises(ValueError, match="takes real tensors only"):
             row(torch.zeros(2, 2, dtype=torch.complex64), torch.zeros(2, 2))
+
+
+def _distances(data: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """In float32 it cancels digits."""
+    a, b = data
+    return torch.exp(-((a * a).sum(1)[:, None] + (b * b).sum(1) - 2 * (a @ b.T)).clamp(min=0) / 2)
+
+
+def test_a_functions_rounding_errors_are_not_what_is_right() -> None:
+    points = torch.rand(400, 32, generator=torch.Generator().manual_seed(0)) * 10
+    data = (points, torch.cat((points[:200] + 0.05, points[300:])))
+    (row,) = by_function(_distances, data, ())
+    own = by_format(_distances(data))
+    out, check = torch.empty(400, 300), {"c1": 1, "accumulate": "float32"}
+    exact = torch.exp(-((data[0].double()[:, None] - data[1].double()) ** 2).sum(-1) / 2).float()
+    assert first_error(expected(own, out, check), exact), "its own answer is no better than the bound"
+    want = expected(row, out, check)
+    assert not first_error(want, exact)
+    assert not first_error(want, _distances(data))
+    for wrong in (exact * 0, exact * 1.001, exact.roll(1, 0)):
+        assert first_error(want, wrong)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda data: (data[0] * 100).round().to(torch.int32),
+        lambda data: data[0].view(torch.int32).bitwise_and(-256).view(torch.float32),
+        lambda data: data[0] * (1 if data[0].dtype is torch.float32 else 2),
+        lambda data: data[0] @ torch.ones(8, 8),
+    ],
+    ids=["integers", "bits", "another result in float64", "no float64"],
+)
+def test_a_functions_own_answer_is_right_where_float64_says_nothing(
+    function: Callable[[tuple[torch.Tensor, ...]], torch.Tensor],
+) -> None:
+    data = (torch.rand(8, 8, generator=torch.Generator().manual_seed(0)),)
+    (row,) = by_function(function, data, ())
+    assert torch.equal(row["expected"], function(data))
