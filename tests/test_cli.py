@@ -629,6 +629,8 @@ def test_a_folder_can_be_named_as_the_problem(tmp_path: Path) -> None:
         done = ksflow(tmp_path, "problem", "show", typed, HOME=str(tmp_path / "mine"))
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("soft max: "), done.stdout
+    shown = ksflow(tmp_path, "problem=mine/soft max", "--help").stdout
+    assert "    problem.path=mine/soft max  (str)\n" in shown
 
 
 @pytest.mark.parametrize(
