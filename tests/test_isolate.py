@@ -19,6 +19,7 @@ from ksflow.evaluation.judge.contents import common_strides
 from ksflow.evaluation.sandbox.runners.torch_kernel import load_module
 from ksflow.integrate.model.capture import Seen, observe
 from ksflow.integrate.model.package import region_of
+from ksflow.kernels.hardware.cost_model import work
 from ksflow.kernels.hardware.target import detect
 from ksflow.kernels.problem.kernel_file import kernel_file
 from ksflow.kernels.problem.loader import load
@@ -500,6 +501,13 @@ def test_a_function_alone_is_a_problem(
     assert facts["profile"]["title"] == f"own:{name}: the calls in own.py"
     assert not problem.heldout
     assert "an element is off by at most 8 roundings of its number format" in problem.statement
+    for case in problem.benchmarks:
+        size = int(case.params["x_0"])  # nothing shows that a kernel for `order` reads all elements
+        assert work(problem, case).bytes == 8 * (size + (size - 2 if name == "smooth" else 0))
+    module = load_module("mine", str(tmp_path / "Mine" / "reference.py"))
+    for case in problem.tests:  # where all recorded contents are the same, others are drawn beside them
+        first, other = (module.generate_input(**case.params, seed=seed)[0] for seed in (1, 2))
+        assert not torch.equal(first, other)
     found = evaluator(problem, kernel_file(str(tmp_path / "Mine" / kernel)), ())
     assert found.verdict is verdict, found.reason
     text = (tmp_path / "Mine" / kernel).read_text()

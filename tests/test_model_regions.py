@@ -13,7 +13,7 @@ import yaml
 
 from ksflow.errors import ConfigError
 from ksflow.evaluation.judge.cases import Reference
-from ksflow.integrate.model import problem, profile, prove, user_file
+from ksflow.integrate.model import graph, problem, profile, prove, user_file
 from ksflow.kernels.problem.loader import load
 
 HEAD = """import collections, functools, torch
@@ -168,6 +168,7 @@ def test_parameters_of_any_name_and_tied_ones_are_arguments(tmp_path: Path) -> N
     loaded = load(str(tied))
     assert [arg.name for arg in loaded.args] == ["x", "a_0_weight", "x_0", "b_weight", "y"]
     assert not {*loaded.dims} & {arg.name for arg in loaded.args}
+    assert graph.names_for(["new", "lambda", "new_", "device"]) == ["new_", "lambda_", "new__", "device_"]
     digits = write(tmp_path, "nn.Sequential(nn.Linear(8, 8), nn.SiLU())")
     assert [arg.name for arg in load(str(digits)).args] == ["input", "p_0_weight", "p_0_bias", "y"]
     data = reference(digits).generate_input(16, 8, seed=1)

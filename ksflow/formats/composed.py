@@ -48,6 +48,14 @@ def _softmax(x: Any, *args: Any, **named: Any) -> Any:
     return apart / apart._reduced("sum", *args, keepdims=True, **named)
 
 
+def _layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any, **__: Any) -> Any:
+    axes = range(-len(shape), 0)
+    apart = x - _mean(x, axes, True)
+    x = apart / (_mean(apart * apart, axes, True) + eps).sqrt()
+    x = x if weight is None else x * weight
+    return x if bias is None else x + bias
+
+
 def _clip(x: Any, least: Any = None, most: Any = None, **named: Any) -> Any:
     for name, value in {"maximum": named.get("min", least), "minimum": named.get("max", most)}.items():
         x = x if value is None else x._do(name, [x, value], {})
@@ -66,6 +74,7 @@ COMPOSED: dict[str, Callable[..., Any]] = {
     "var": _var,
     "std": lambda *args, **named: _var(*args, **named).sqrt(),
     "softmax": _softmax,
+    "layer_norm": _layer_norm,
     "clip": _clip,
     "clamp": _clip,
     "gelu": _gelu,

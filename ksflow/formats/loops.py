@@ -5,7 +5,9 @@ else it does, such as a loop over elements or a function that is not listed ther
 `nests` chooses the loops, and gives them tunables.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,25 +83,48 @@ def _several(value: Any) -> list[Any]:
     return list(value) if isinstance(value, tuple | list) else [value]
 
 
+def least_reads(forward: Callable[..., Any], order: Json, shapes: Sequence[Any], count: int) -> list[list[list[str]]]:
+    """Of each input the parts that every kernel reads, as sizes whose product is the part's elements. Returns [] if
+    the function cannot be traced."""
+    found = list[dict[str, list[list[str]]]]()
+    with catch_foreign() as caught:
+        for at in (0, len(shapes) - 1):
+            dims = {f"dim{index}_": order["cases"][at][dim] for index, dim in enumerate(order["dims"])}
+            found.append(_nest(forward, order, shapes, at, count, False).least_reads(dims))
+    if caught or found[0] != found[1]:
+        return []
+    names = {f"dim{index}_": dim for index, dim in enumerate(order["dims"])}
+    named = partial(re.sub, r"dim\d+_", lambda place: names[place[0]])
+    return [[[named(size) for size in part] for part in found[0].get(f"arg{at}_", [])] for at in range(count)]
+
+
 def _text(forward: Callable[..., Any], order: Json, shapes: list[Any], at: int, count: int, exact: bool = False) -> str:
     """The kernel, as the reference computes a case. shapes: of all arguments, by case."""
+    nest = _nest(forward, order, shapes, at, count, exact)
+    if nest.rounds and not exact:
+        return _text(forward, order, shapes, at, count, exact=True)
+    double = any(dtype == "float64" for _, dtype, _ in order["args"])
+    names = {f"arg{index}_": name for index, (name, *_) in enumerate(order["args"])}
+    names |= {f"dim{index}_": dim for index, dim in enumerate(order["dims"])}
+    return nest.text("double" if double else "float", order["signature"], names)
+
+
+def _nest(forward: Callable[..., Any], order: Json, shapes: Sequence[Any], at: int, count: int, exact: bool) -> Nest:
+    """What the reference computes for a case, over placeholders for the names of arguments and sizes."""
     nest, arrays, steps, first = Nest(exact), list[Array](), list[list[str]](), 0
-    for index, (name, _, _) in enumerate(order["args"]):
+    for index in range(len(order["args"])):
         several = [each[index] for each in shapes]
         shape = [Size.of(several[at][axis], _named(axis, several, order)) for axis in range(len(several[at]))]
         own = [f"strides[{first + axis}]" for axis in range(len(shape))]
         if order["plain"][index]:
             own = [" * ".join(size.text for size in shape[axis + 1 :]) or "1" for axis in range(len(shape))]
-        arrays.append(_argument(nest, name, shape, own))
+        arrays.append(_argument(nest, f"arg{index}_", shape, own))
         steps.append(own)
         first += len(shape)
     for index, result in enumerate(_several(forward(*arrays[:count])), count):
         out = Node(nest, texts(arrays[index].shape), broadcast(array(nest, result)), steps=steps[index])
-        out.out = order["args"][index][0]
-    if nest.rounds and not exact:
-        return _text(forward, order, shapes, at, count, exact=True)
-    double = any(dtype == "float64" for _, dtype, _ in order["args"])
-    return nest.text("double" if double else "float", order["signature"])
+        out.out = f"arg{index}_"
+    return nest
 
 
 def _argument(nest: Nest, name: str, shape: list[Size], steps: list[str]) -> Array:
@@ -109,10 +134,10 @@ def _argument(nest: Nest, name: str, shape: list[Size], steps: list[str]) -> Arr
 def _named(axis: int, shapes: list[tuple[int, ...]], order: Json) -> str:
     """A dimension's size in C++: a size of the case, or a number."""
     sizes = [shape[axis] for shape in shapes]
-    for dim in order["dims"]:
+    for index, dim in enumerate(order["dims"]):
         for more in (0, 1, -1, 2, -2):
             if all(case.get(dim) == size - more for case, size in zip(order["cases"], sizes, strict=True)):
-                return f"({dim} + {more})" if more else str(dim)
+                return f"(dim{index}_ + {more})" if more else f"dim{index}_"
     if len({*sizes}) > 1:
         raise NotImplementedError("a size is none of a case's sizes")
     return str(sizes[0])

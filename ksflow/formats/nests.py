@@ -7,10 +7,11 @@ their temporaries stay in the cache.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 from ksflow.formats.nest_loops import block, head, loops, memory, parallel, preamble, shared
+from ksflow.kernels.source.expressions import calculate
 
 At = Callable[[Sequence[str]], str]
 Whole = Callable[[Sequence[str]], list[str]]
@@ -137,13 +138,46 @@ class Nest:
         self._core = None
         return text
 
-    def text(self, real: str, signature: str) -> str:
-        """The kernel. The nodes with an `out` are the outputs. real: the number format of what is not summed."""
+    def text(self, real: str, signature: str, names: Mapping[str, str]) -> str:
+        """The kernel. The nodes with an `out` are the outputs. real: the number format of what is not summed. names:
+        placeholder in the nodes -> the signature's name, which `_` follows where the loops use that name themselves.
+        """
         self._choose()
         self._absorb()
         lines = [line for group, level in self._groups() for line in self._group(group, level)]
         body = "\n".join(line if line.lstrip().startswith("#") else f"  {line}" for line in lines)
-        return f"{preamble(real, body)}\n{signature} {{\n{body}\n}}\n"
+        text = preamble(real, body)
+        taken = {*re.findall(r"\w+", body)}
+        for placeholder, name in names.items():
+            own = name
+            while own in taken or (own != name and own in names.values()):
+                own += "_"
+            taken.add(own)
+            signature = re.sub(rf"\b{name}(?=[,)])", own, signature)
+            body = re.sub(rf"\b{placeholder}\b", own, body)
+        return f"{text}\n{signature} {{\n{body}\n}}\n"
+
+    def least_reads(self, dims: Mapping[str, int]) -> dict[str, list[list[str]]]:
+        """Argument -> the parts that results need in full, as the sizes of loops, each of which moves along an axis of
+        its own. A part is left out where a condition, or a node of which a part is used, reads it.
+        """
+        found, asked = dict[str, list[list[str]]](), {node for node in self.nodes if node.out}
+        for node in reversed(self.nodes):
+            self.reads = []
+            if node not in asked or "?" in node.element():
+                continue
+            sizes = dict(zip([*node.index, *node.inner], [*node.looped, *node.reduced], strict=True))
+            for read, index in self.reads:
+                part = _moved(index, sizes)
+                if len(part) == len(index) and all(
+                    calculate(size, dims) == calculate(whole, dims)
+                    for size, whole in zip(part, read.shape, strict=True)
+                ):
+                    asked.add(read)
+            for name, index in self.leaves:
+                if (part := _moved(index, sizes)) and not any("/" in size for size in part):
+                    found.setdefault(name, []).append(part)
+        return found
 
     def _readings(self, node: Node) -> list[Reading]:
         """What the computation of a node reads."""
@@ -252,6 +286,15 @@ def offset(index: Sequence[str], steps: Sequence[str]) -> str:
     """The place of an element in memory."""
     terms = [f"({i}) * {step}" if step != "1" else i for i, step in zip(index, steps, strict=True)]
     return " + ".join(term for term in terms if not term.startswith("(0) *")) or "0"
+
+
+def _moved(index: Sequence[str], sizes: Mapping[str, str]) -> list[str]:
+    """The size of the loop that moves along each axis; [] where loops and axes are no pairs."""
+    loops = [re.findall(r"\b[ir]\d+\b", i) for i in index]
+    moving = [loop for each in loops for loop in each]
+    if len({*moving}) < len(moving) or max(map(len, loops), default=0) > 1:
+        return []
+    return [sizes[each[0]] if each else "1" for each in loops]
 
 
 def _repeats(node: Node, index: Sequence[str]) -> bool:

@@ -1,12 +1,16 @@
 """Kernels that are generated from a reference: which loops and tunables they have, and that they are right."""
 
+import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from ksflow.formats.kernel.importer import load
-from ksflow.formats.loops import generate
+from ksflow.formats.loops import generate, least_reads
 from ksflow.kernels.hardware.target import detect
 from ksflow.kernels.source.tunables import assign, tunables
 from ksflow.records import Kernel, Verdict
@@ -27,7 +31,13 @@ FUNCTIONS = {
     "views": ("changed(x)", "", 5),
 }  # fmt: skip
 """Function of x [m, n], y [k, n], w [n] and b [n] -> its own tunables, and how many loops threads share."""
-REFERENCE = """import numpy as np
+TORCH = {
+    "F.layer_norm": ("normalized(x, w, b)", "ACC LANES", 1),
+    "F.layer_norm without weights": ("normalized(x)", "ACC LANES", 1),
+}
+REFERENCE = """import importlib
+
+import numpy as np
 
 CASES = [
     {"m": 9, "n": 70, "k": 21, "seed": 1},
@@ -50,6 +60,13 @@ def changed(x):
     return out + beside
 
 
+def normalized(*given):
+    torch, plain = importlib.import_module("torch"), isinstance(given[0], np.ndarray)
+    x, *given = map(torch.as_tensor, given) if plain else given
+    normal = torch.nn.functional.layer_norm(x, x.shape[-1:], *given)
+    return normal.numpy() if plain else normal
+
+
 def generate_input(m, n, k, seed):
     rng = np.random.default_rng(seed)
     return tuple(rng.standard_normal(s, np.float32) for s in ((m, n), (k, n), (n,), (n,)))
@@ -65,7 +82,7 @@ SIGNATURE = (
 )
 
 
-@pytest.mark.parametrize(("answer", "own", "shared"), FUNCTIONS.values(), ids=FUNCTIONS)
+@pytest.mark.parametrize(("answer", "own", "shared"), [*FUNCTIONS.values(), *TORCH.values()], ids=[*FUNCTIONS, *TORCH])
 def test_a_generated_kernel_has_the_tunables_of_its_loops(tmp_path: Path, answer: str, own: str, shared: int) -> None:
     (tmp_path / "mine.py").write_text(REFERENCE.replace("ANSWER", answer))
     roles = [[name, "float32", "in"] for name in "xywb"] + [["out", "float32", "out"]]
@@ -79,12 +96,60 @@ def test_a_generated_kernel_has_the_tunables_of_its_loops(tmp_path: Path, answer
     assert "strides[" not in text
 
 
+@pytest.mark.parametrize(
+    ("body", "reads"),
+    [
+        (lambda x, y, w: np.exp(x - x.max(-1, keepdims=True)) @ y.T + w[0], "mn kn 1"),
+        (lambda x, y, w: x[1:-1] * w, "((m+-1)-1)n - n"),
+        (lambda x, y, w: np.where(w > 0, x, y[:1]), "- - -"),  # a kernel reads the elements that are chosen
+        (lambda x, y, w: x.sum(-1)[1:] + w[0], "- - 1"),
+        (lambda x, y, w: np.sort(x), ""),
+    ],
+)
+def test_the_parts_that_every_kernel_reads_are_those_that_the_loops_show(body: Any, reads: str) -> None:
+    sizes = [(9, 70, 21), (24, 35, 10)]
+    order = {"args": "xywo", "dims": ["m", "n", "k"], "plain": [True] * 4}
+    order["cases"] = [dict(zip("mnk", each, strict=True)) for each in sizes]
+    arrays = [[np.ones(shape, np.float32) for shape in ((m, n), (k, n), (n,))] for m, n, k in sizes]
+    shapes = [[one.shape for one in (*each, body(*each))] for each in arrays]
+    found = least_reads(body, order, shapes, 3)
+    assert " ".join("".join(each[0]).replace(" ", "") if each else "-" for each in found) == reads
+
+
+@pytest.mark.parametrize(
+    ("names", "sizes"),
+    [(["a", "b", "v", "acc"], ["i", "n", "k"]), (["t0", "t0_", "exp_", "larger"], ["i0", "r0", "i1"])],
+)
+def test_arguments_may_have_the_names_of_a_generated_kernel(tmp_path: Path, names: list[str], sizes: list[str]) -> None:
+    answer = "((x @ y.T) / x.max(-1, keepdims=True)) @ np.exp(y * w + b)"
+    reference = re.sub(r"\b[mnk](?=[,)])", lambda found: sizes["mnk".index(found[0])], REFERENCE)
+    (tmp_path / "mine.py").write_text(reference.replace("ANSWER", answer))
+    roles = [[name, "float32", "in"] for name in names] + [["out", "float32", "out"]]
+    cases = [dict(zip([*sizes, "seed"], values, strict=True)) for values in ((9, 70, 21, 1), (24, 35, 10, 2))]
+    order = {"reference": str(tmp_path / "mine.py"), "args": roles, "dims": sizes, "cases": cases}
+    given = ", ".join([*(f"const float *{one}" for one in names), "float *out", *(f"int64_t {one}" for one in sizes)])
+    signature = f'extern "C" void custom_kernel({given}, const int64_t *strides)'
+    text, why = generate({**order, "signature": signature})
+    assert why == ""
+    (tmp_path / "k.cpp").write_text(text)
+    command = ["g++", "-std=c++20", "-fsyntax-only", "-fopenmp", "-DNUM_THREADS=1", str(tmp_path / "k.cpp")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, {"ACC": "float", "METHOD": "library", "LANES": "8", "MR": "6", "NR": "16"}])
+@pytest.mark.parametrize(
+    ("functions", "changes"),
+    [
+        (FUNCTIONS, {}),
+        (FUNCTIONS, {"ACC": "float", "METHOD": "library", "LANES": "8", "MR": "6", "NR": "16"}),
+        (TORCH, {}),
+    ],
+)
 def test_generated_kernels_compute_what_the_functions_do(
-    tmp_path: Path, evaluator: LocalEvaluator, changes: dict[str, str]
+    tmp_path: Path, evaluator: LocalEvaluator, functions: dict[str, tuple[str, str, int]], changes: dict[str, str]
 ) -> None:
-    answers = ",\n        ".join(answer for answer, *_ in FUNCTIONS.values())
+    answers = ",\n        ".join(answer for answer, *_ in functions.values())
     (tmp_path / "mine.py").write_text(REFERENCE.replace("ANSWER", f"(\n        {answers},\n    )"))
     problem = load(reference=str(tmp_path / "mine.py"), target=detect())
     (seed,) = [seed for seed in problem.seeds if seed.name == "01_loops.cpp"]

@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import math
 import os
 import re
 import tempfile
@@ -18,6 +17,7 @@ import yaml
 from ksflow import home
 from ksflow.errors import ConfigError, catch_foreign
 from ksflow.evaluation.judge import contents
+from ksflow.evaluation.judge.elements import same_bits
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.formats.kernel.arrays import as_arrays, as_tensors
 from ksflow.integrate.model import TEXTS
@@ -25,7 +25,7 @@ from ksflow.integrate.model.calls import Case
 from ksflow.integrate.model.graph import Forward
 from ksflow.integrate.model.profile import PRECISIONS, Region
 from ksflow.integrate.model.user_file import UserModel
-from ksflow.kernels.source.expressions import LONGEST
+from ksflow.kernels.source.expressions import LONGEST, calculate
 from ksflow.records import C_TYPES, Json
 
 _KEPT_BYTES = 4 << 20
@@ -175,11 +175,12 @@ class Folder:
         return folder
 
     def _contents(self) -> dict[str, list[list[torch.Tensor]]]:
-        """Contents of calls of each case that is shown, as many as are few bytes."""
+        """Different contents of calls of each case that is shown, as many as are few bytes."""
         saved: dict[str, list[list[torch.Tensor]]] = {}
         for case in (case for case in self._calls if self._shown(case)):
             there = saved.setdefault(contents.name(case.shapes), [])
-            if sum(tensor.nbytes for tensor in case.data) * (len(there) + 1) <= _KEPT_BYTES:
+            known = any(all(map(same_bits, case.data, each)) for each in there)
+            if not known and sum(tensor.nbytes for tensor in case.data) * (len(there) + 1) <= _KEPT_BYTES:
                 there.append([tensor.cpu().clone() for tensor in case.data])
         return {name: calls for name, calls in saved.items() if calls}
 
@@ -233,10 +234,15 @@ class Folder:
         share = self._region.times[case.call.input_shapes] / max(sum(times), 1e-30)
         return {"weight": float(f"{share:.3g}")} if len(times) > 1 and min(times) > 0 else {}
 
+    def _moved(self) -> list[list[str]]:
+        """The sizes of the part of each input that every kernel reads; [] for none."""
+        names = self._names[: self._count]
+        return [shape or ["1"] if name in self._read else [] for name, shape in zip(names, self._shapes, strict=False)]
+
     def _work(self) -> Json:
         """What no kernel can do without: a tensor of which a part may be left out is not counted."""
         tensors = list(zip(self._names, self._kinds, self._shapes, strict=True))
-        moved = [(kind, shape) for name, kind, shape in tensors[: self._count] if name in self._read]
+        moved = [(kind, part) for part, kind in zip(self._moved(), self._kinds, strict=False) if part]
         moved += [(kind, shape) for name, kind, shape in tensors if name in self.inout]
         bytes_ = Counter[str]()
         for kind, shape in [*moved, *((kind, shape) for _, kind, shape in tensors[self._count :])]:
@@ -244,9 +250,7 @@ class Folder:
         terms = {product: f"{size}*{product}" if product else str(size) for product, size in bytes_.items()}
         sizes = {name: several[0] for several, name in self._dims.items()}
         while len(" + ".join(terms.values())) > LONGEST:  # less than the least traffic is a bound, too
-            del terms[
-                min(terms, key=lambda term: bytes_[term] * math.prod(sizes[one] for one in term.split("*") if one))
-            ]
+            del terms[min(terms, key=lambda term: bytes_[term] * calculate(term or "1", sizes))]
         kind = next((PRECISIONS[kind] for kind in self._kinds if kind in PRECISIONS), "")
         return {**({"dtype": kind} if kind else {}), "bytes": " + ".join(terms.values())}
 

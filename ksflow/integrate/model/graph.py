@@ -30,6 +30,13 @@ _SIGNS: dict[Any, str] = {
 }
 _TAKEN = ("device", "torch", "strides", "seed", "real")
 """Names that the reference and a kernel's arguments have already."""
+_KEYWORDS = re.compile(
+    "alignas|alignof|asm|auto|bool|case|catch|char|concept|const|constexpr|decltype|default|delete|do|double|enum|"
+    "explicit|export|extern|false|float|friend|goto|inline|int|long|mutable|namespace|new|noexcept|nullptr|operator|"
+    "private|protected|public|register|requires|short|signed|sizeof|static|struct|switch|template|this|throw|true|"
+    "typedef|typeid|typename|union|unsigned|using|virtual|void|volatile|and_eq|bitand|bitor|compl|not_eq|or_eq|xor|xor_eq"
+)
+"""Of C++, beside those of Python."""
 _WHOLE = re.compile(
     "view|_unsafe_view|reshape|permute|transpose|t|numpy_T|unsqueeze|squeeze|flatten|unflatten|expand|repeat|roll|flip|"
     "movedim|clone|contiguous|to|_to_copy|alias|detach|type_as|cat|stack|pixel_shuffle|pixel_unshuffle|"
@@ -184,7 +191,7 @@ def names_for(names: Sequence[str]) -> list[str]:
     for name in names:
         word = re.sub(r"\W", "_", name, flags=re.ASCII)
         word = word if word.isidentifier() else f"p_{word}"
-        while keyword.iskeyword(word) or word in _TAKEN or word in words:
+        while keyword.iskeyword(word) or _KEYWORDS.fullmatch(word) or word in _TAKEN or word in words:
             word += "_"
         words.append(word)
     return words

@@ -17,6 +17,7 @@ import torch
 
 from ksflow.errors import ConfigError, catch_foreign, one_line
 from ksflow.formats.kernel import arrays
+from ksflow.formats.loops import least_reads
 from ksflow.integrate.model import TEXTS
 from ksflow.integrate.model.calls import Case, Meta
 from ksflow.integrate.model.capture import Family, Seen, fixed
@@ -27,6 +28,7 @@ from ksflow.integrate.model.problem import case_of
 from ksflow.integrate.model.profile import Region
 from ksflow.integrate.model.slices import Unsliceable, fingerprint, sliced
 from ksflow.integrate.model.user_file import UserModel
+from ksflow.kernels.source.expressions import calculate
 from ksflow.records import Json, amdahl
 
 _SHAPES = 12
@@ -132,6 +134,18 @@ class _FunctionFolder(Folder):
     def _spec(self, saved: Json) -> Json:
         made = super()._spec(saved)
         return made | {"check": {**made["check"], "c1": 1}} if self._function.numpy else made
+
+    def _moved(self) -> list[list[str]]:
+        if not self._function.numpy or self.inout:
+            return super()._moved()
+        dims = [dict(zip(self._dims.values(), sizes, strict=True)) for sizes in zip(*self._dims, strict=True)] or [{}]
+        order = {"args": self._names, "dims": [*self._dims.values()], "cases": dims, "plain": [True] * len(self._names)}
+        shapes = [case.shapes for case in self._cases]
+        every = least_reads(self._function.alone, order, shapes, self._count) or [[]] * self._count
+        parts = [max(each, key=lambda part: calculate("*".join(part), dims[0]), default=[]) for each in every]
+        if lacking := [name for name, part in zip(self._names, parts, strict=False) if not part]:
+            self._seen.remarks.append(f"the roofline leaves out {', '.join(lacking)}: a kernel may read a part of each")
+        return parts
 
     def _description(self) -> str:
         return f"{self._seen.target}, called by {self._seen.command}{self._share}."
