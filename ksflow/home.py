@@ -18,6 +18,12 @@ def shipped_path(*parts: str) -> Path:
     return PACKAGE.joinpath(*parts)
 
 
+def default_options() -> dict[str, str]:
+    """Return group -> the option that `conf/config.yaml` chooses."""
+    text = shipped_path("conf", "config.yaml").read_text(encoding="utf-8")
+    return dict(re.findall(r"^  - (\w+): (\w+)", text, re.MULTILINE))
+
+
 def problem_folders(folder: Path) -> list[str]:
     """The names of the problems that lie in a folder."""
     return sorted(found.parent.name for found in folder.glob("*/problem.yaml"))

@@ -105,6 +105,8 @@ def test_every_option_and_part_shows_each_key_with_default_type_and_purpose() ->
         (["help", "selector=map_elites", "loop.repairs"], "selector=map_elites\n    The best kernel"),
         (["problem=softmax", "--help"], "problem=softmax\n    Row softmax\n    problem.path=softmax  (str)\n"),
         (["run", "problem=softmax", "-h"], "  ksflow [problem=NAME] [llm=NAME]"),
+        (["selector=fastest", "--help"], "selector=fastest  (default)\n    Best kernel"),
+        (["--help"], "  designer   agent llm mix random rules (default) tune\n"),
         (["inherit", "--help"], "inherit=null\n    RUN, PROBLEM/RUN"),
         (["llm=gemini", "--help"], "Keys of the model: `ksflow model=gemini --help`."),
         (["-m", "--help"], "ksflow 0."),
@@ -627,6 +629,8 @@ def test_a_folder_can_be_named_as_the_problem(tmp_path: Path) -> None:
         done = ksflow(tmp_path, "problem", "show", typed, HOME=str(tmp_path / "mine"))
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("soft max: "), done.stdout
+    shown = ksflow(tmp_path, "problem=mine/soft max", "--help").stdout
+    assert "    problem.path=mine/soft max  (str)\n" in shown
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,7 @@ def test_every_problem_folder_has_an_option() -> None:
     ("arguments", "message"),
     [
         (["llm=gemni"], r"no option llm=gemni; did you mean gemini\? valid: .*offline"),
+        (["evaluations=3"], r"no key or group 'evaluations'; did you mean loop.evaluations\? valid: .*writer"),
         (["designr=tune"], r"no key or group 'designr'; did you mean designer\? valid: .*writer"),
         (["loop.evalutions=5"], r"^no key loop.evalutions; did you mean loop.evaluations\? valid: .*minutes"),
         (["problem.case=tests"], r"no key problem.case; did you mean problem.cases\?"),

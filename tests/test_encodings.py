@@ -41,6 +41,7 @@ def problem_with_dashes(folder: Path) -> None:
 def test_a_locale_without_the_letters_of_a_kernel_changes_nothing(tmp_path: Path) -> None:
     problem_with_dashes(tmp_path)
     done = ksflow(tmp_path, "recipe=dry_run", "problem=./mine", "loop.evaluations=3")
+    assert b"next: python -m ksflow report problem=./mine run=dry" in done.stderr
     assert done.returncode == 0, done.stderr
     kept = [file.read_text(encoding="utf-8") for file in (tmp_path / "runs/best").rglob("*.cpp")]
     assert [text.splitlines()[0] for text in kept] == ["// naïve — a way"]

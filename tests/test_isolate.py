@@ -264,6 +264,10 @@ def test_a_function_of_a_package_is_a_problem_that_needs_it_no_longer(
     assert weights == sorted(weights, reverse=True)
     assert sum(weights) == pytest.approx(1, abs=0.01)
     assert [case.params for case in problem.heldout] == [{"x_0": 40, "x_1": 30}]
+    recorded = (model_region(problem) or {})["recorded_us"]
+    times = {case.name: us / 2 for case, us in zip(problem.benchmarks, recorded, strict=True)}
+    assert "µs in the recorded run, and takes" in recorded_apart(problem, times)
+    assert not recorded_apart(problem, {case: 2.5 * us for case, us in times.items()})
     assert "shop" not in problem.reference
     assert "smooth(x, times=2.0)" in problem.statement
     assert [seed.name for seed in problem.seeds] == ["00_your_reference.py"]
@@ -462,30 +466,40 @@ def lacking(x):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "cases", "kernel", "verdict"),
+    ("name", "cases", "start"),
     [
-        ("smooth", "", "seeds/cpu/01_loops.cpp", Verdict.ACCEPT),
+        ("smooth", "", ("seeds/cpu/01_loops.cpp", Verdict.ACCEPT)),
         (
             "order",
-            "CASES = [{'x': np.random.rand(5)}, lambda: (np.random.rand(7),)]",
-            "kernel.cpp",
-            Verdict.INCORRECT,
+            "CASES = [{'x': np.random.rand(5)}, lambda: (np.random.rand(7),), (np.random.rand(9),)]",
+            ("kernel.cpp", Verdict.INCORRECT),
         ),
     ],
 )
 def test_a_function_alone_is_a_problem(
-    tmp_path: Path, evaluator: LocalEvaluator, name: str, cases: str, kernel: str, verdict: Verdict
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    evaluator: LocalEvaluator,
+    name: str,
+    cases: str,
+    start: tuple[str, Verdict],
 ) -> None:
+    kernel, verdict = start
     (tmp_path / "own.py").write_text(f"{FUNCTION}\n\n{cases}\n")
     assert init(["problem", str(tmp_path / "Mine"), f"{tmp_path}/own.py:{name}"], []) == 0
     problem = load(str(tmp_path / "Mine"), target=detect())
-    assert [case.weight for case in problem.benchmarks] == [1, 1]
-    calls = 10 if cases else 2  # each of CASES counts five times, of which the first is a cold one
+    said = capsys.readouterr().out
+    assert "no shapes are held out: all calls are optimised for" in said
+    last = f"or have a model write the kernels:\n  ksflow problem={tmp_path}/Mine llm=NAME\n"
+    assert said.endswith(last) == (kernel == "kernel.cpp")
+    assert [case.weight for case in problem.benchmarks] == [1, 1] + [1] * bool(cases)
+    calls = 15 if cases else 2  # each of CASES counts five times, of which the first is a cold one
     assert f"computes this. The calls in own.py called it {calls} times.\n" in problem.statement
-    recorded = (model_region(problem) or {})["recorded_us"]
-    times = {case.name: us / 2 for case, us in zip(problem.benchmarks, recorded, strict=True)}
-    assert "µs in the recorded run, and takes" in recorded_apart(problem, times)
-    assert not recorded_apart(problem, {case: 2.5 * us for case, us in times.items()})
+    facts = model_region(problem) or {}
+    assert not facts["recorded_us"]
+    assert "calls" not in facts["fixed"]
+    assert facts["profile"]["title"] == f"own:{name}: the calls in own.py"
+    assert not problem.heldout
     assert "an element is off by at most 8 roundings of its number format" in problem.statement
     for case in problem.benchmarks:
         size = int(case.params["x_0"])  # nothing shows that a kernel for `order` reads all elements

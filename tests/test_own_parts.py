@@ -115,6 +115,22 @@ def test_a_thread_that_a_stage_leaves_behind_does_not_keep_the_program_from_endi
     assert done.stderr.splitlines()[-1] == last
 
 
+@pytest.mark.parametrize("stub", [True, False])
+def test_a_search_that_nothing_can_begin_is_refused_before_a_seed_is_judged(tmp_path: Path, stub: bool) -> None:
+    folder = tmp_path / "mine"
+    shutil.copytree(shipped_path("examples", "own_problem", "column_sums"), folder)
+    shutil.rmtree(folder / "seeds" / "cpu")
+    start = "write one in C++ (its signature: `problem show`) and pass seed_kernels=FILE"
+    if stub:
+        (folder / "kernel.cpp").write_text("// to be filled in\n")
+        start = "fill in mine/kernel.cpp and pass seed_kernels=mine/kernel.cpp"
+    done = ksflow(tmp_path, "problem=mine", "evaluator=fake")
+    assert done.returncode == 2
+    assert "has no kernel to start from, and no stage asks a model: " in done.stderr
+    assert done.stderr.endswith(f": {start}, or have a model write (llm=NAME)\n")
+    assert len(done.stderr.splitlines()) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.soak
 def test_a_reference_that_fails_names_its_line(tmp_path: Path) -> None:

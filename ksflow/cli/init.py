@@ -221,7 +221,12 @@ def show_written(console: Console, files: dict[Path, str], *commands: str) -> No
     width = max(len(str(file)) for file in files)
     console.print("written:")
     report.say(console, *(f"  {file!s:{width}}  {role}" for file, role in files.items()))
-    stub = any(role.startswith("to be filled in") for role in files.values())
-    console.print("fill the kernel in first, then:" if stub else "it runs as it is:")
+    stub = next((file for file, role in files.items() if role.startswith("to be filled in")), None)
+    without = f"without a model, nothing can be searched before {stub} is filled in; fill it in, then:"
+    report.say(console, without if stub else "it runs as it is:")
+    if stub:
+        commands = (*commands, f"{commands[-1].partition(' ')[0]} llm=NAME")
     for command in commands:
+        if stub and command is commands[-1]:
+            console.print("or have a model write the kernels:")
         console.print(f"  ksflow {command}", soft_wrap=True, no_wrap=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ksflow.errors import ConfigError, suggest
-from ksflow.home import problem_folders, sections, shipped_path, text_of
+from ksflow.home import default_options, problem_folders, sections, shipped_path, text_of
 
 _TEXT = Path(__file__).with_name("usage.txt")
 _PAGES = sections(_TEXT)
@@ -42,7 +42,8 @@ def full_page(version: str) -> str:
     lines = "\n".join(heads[name] + page.split("---\n")[0].strip("\n") for name, page in _PAGES.items())
     rows = []
     for folder in sorted(path for path in shipped_path("conf").iterdir() if path.is_dir()):
-        options = " ".join(file.stem for file in _options(folder))
+        default = default_options().get(folder.name)
+        options = " ".join(file.stem + " (default)" * (file.stem == default) for file in _options(folder))
         rows.append(textwrap.fill(f"  {folder.name:10} {options}", 80, subsequent_indent=" " * 13))
     return _WHOLE.format(version=version, lines=lines.lstrip("\n"), groups="\n".join(rows))
 

@@ -28,10 +28,13 @@ from ksflow.kernels.problem import licences
 from ksflow.loop.run import Run
 from ksflow.loop.schedule import RunOutcome
 from ksflow.loop.search import search as search_by_itself
+from ksflow.loop.startup import expect_tunables
 from ksflow.protocols import TrackedRun
 from ksflow.records import Json
 from ksflow.redaction import redact
 from ksflow.report.headline import Headline, baseline_name, headline, of_outcome
+
+_BY_RULE = "ksflow.stages.writer.tune.Tune"  # the writer that only assigns tunables
 
 
 def run(words: list[str], overrides: list[str]) -> int:
@@ -84,6 +87,9 @@ def search(cfg: DictConfig, began: float) -> RunOutcome:
         if not compose.problem_words():
             report.say(console, f"{made.problem.name}: {made.problem.title}. {report.words.ANOTHER_PROBLEM}")
         report.say(console, *made.remarks, style="yellow")
+        asked = made.models or made.recorded or 0 in made.schedule.caps.values()  # a model, a record, or for no search
+        if cfg.writer.get("_target_") == _BY_RULE and not asked:
+            expect_tunables(made.problem, made.lineage, made.seeds)
         show, tracking = report.Display(console), _tracking(made, cfg, console)
         run = made.run(show, tracking) if tracking else made.run(show)
         with run.handle_signals():

@@ -1,5 +1,6 @@
 """The words of a command line: flags, keys with their values, names made of them, and what Hydra says of them."""
 
+import difflib
 import itertools
 import os
 import re
@@ -135,7 +136,10 @@ def explain(error: BaseException) -> ConfigError:
             return ConfigError(f"no place {match[1]} here; valid: {', '.join(places)}")
         if word in keys.groups():
             return ConfigError(f"{word}= is for a command of its own, not for this one; see --help")
-        return ConfigError(f"no key or group {word!r}; {suggest(word, keys.roots())}")
+        inner = keys.keys_of_parts()
+        close = difflib.get_close_matches(word, [*keys.roots(), *inner], 1)
+        hint = f"did you mean {inner[close[0]]}? " if close and close[0] not in keys.roots() else ""
+        return ConfigError(f"no key or group {word!r}; {hint}{suggest('' if hint else word, keys.roots())}")
     if match := re.search(r"Error parsing override '(.*)'\s+missing EQUAL", text):
         if "." in (word := match[1].lstrip("+")) and word.partition(".")[0] in keys.roots():
             return ConfigError(f"{word} needs a value: {word}=VALUE")

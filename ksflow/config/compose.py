@@ -182,8 +182,10 @@ def evaluator(cfg: DictConfig) -> Evaluator:
 
 
 def problem_words() -> list[str]:
-    """Return the words of this job that name its problem; empty where it is the default one."""
-    return [item for item in _words() if item.partition("=")[0].partition(".")[0] == "problem"]
+    """Return the words of this job that name its problem, as they were typed; empty where it is the default one."""
+    given = os.environ.get(sweep.ARGUMENTS, "").split("\n")
+    typed = {command_line.free_key(word).lstrip("+"): word for word in given}
+    return [typed.get(item, item) for item in _words() if item.partition("=")[0].partition(".")[0] == "problem"]
 
 
 def _words() -> list[str]:

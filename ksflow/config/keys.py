@@ -200,6 +200,14 @@ def roots() -> frozenset[str]:
     return (groups() | {str(key) for key in raw}) - {"defaults", "hydra"}
 
 
+def keys_of_parts() -> dict[str, str]:
+    """Return the last word of each key of the parts that are no group, such as `loop` -> the key."""
+    raw = cast(DictConfig, OmegaConf.load(shipped_path("conf", "config.yaml")))
+    nodes = {str(name): raw[name] for name in raw if isinstance(raw[name], DictConfig) and name != "hydra"}
+    known = {name: parameters_of(str(node["_target_"]), name)[0] for name, node in nodes.items()}
+    return {key: f"{name}.{key}" for name, parameters in known.items() for key in parameters}
+
+
 @cache
 def groups() -> frozenset[str]:
     """What a user picks an option of."""

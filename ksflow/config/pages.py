@@ -18,7 +18,7 @@ from yaml import YAMLError
 
 from ksflow.config.keys import FREE, groups, options, parameters_of, part_of, roots
 from ksflow.errors import ConfigError, one_line, suggest
-from ksflow.home import problem_folders, shipped_path
+from ksflow.home import default_options, problem_folders, shipped_path
 
 _LETTERS = 60
 """Of a default or a type at most."""
@@ -69,11 +69,12 @@ def _group_page(group: str, option: str = "") -> str:
 
 def _option(group: str, name: str, shown: dict[str, str]) -> Iterator[str]:
     """Yield the lines of one option. shown: what an option makes -> the option whose keys stand above."""
-    yield f"{group}={name}"
+    yield f"{group}={name}{'  (default)' * (default_options().get(group) == name)}"
     yield from _about(group, name)
     file = shipped_path("conf", group, f"{name}.yaml")
-    file = file if file.is_file() else shipped_path("conf", "problem", "softmax.yaml")  # its keys are any folder's
-    raw: Any = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
+    own = {} if file.is_file() else {"path": name}  # a folder, whose other keys are those of any
+    file = shipped_path("conf", "problem", "softmax.yaml") if own else file
+    raw: Any = cast(Any, OmegaConf.to_container(OmegaConf.load(file), resolve=False)) | own
     if chosen := " ".join(_chosen(raw)):
         yield from _indented(f"Chooses: {chosen}")
     if group == "llm":

@@ -61,11 +61,22 @@ def generate(order: Json) -> tuple[str, str]:
         plain = [all(torch.as_tensor(one).is_contiguous() for one in several) for several in zip(*whole, strict=True)]
         order = order | {"plain": plain}
         shapes = [[tuple(one.shape) for one in each] for each in whole]
-        texts += [_text(forward, order, shapes, at, count) for at in {0: 0, len(data) - 1: 0}]
+        told = _telling(shapes)
+        texts += [_text(forward, order, shapes, at, count) for at in {told[0]: 0, told[-1]: 0}]
     if caught:
         known = isinstance(caught[0], NotImplementedError)
         return "", one_line(str(caught[0]) if known else f"{type(caught[0]).__name__}: {caught[0]}")
     return (texts[0], "") if len({*texts}) == 1 else ("", "what it does depends on the sizes")
+
+
+def _telling(shapes: list[Any]) -> list[int]:
+    """The cases to trace: not those in which a size that varies is 1, as a size of 1 is broadcast, unless only those
+    tell two sizes apart.
+    """
+    sizes = [*zip(*([size for shape in each for size in shape] for each in shapes), strict=True)]
+    long = [at for at in range(len(shapes)) if not any(size[at] == 1 < max(size) for size in sizes)]
+    told_apart = len({tuple(size[at] for at in long) for size in sizes}) == len({*sizes})
+    return long if long and told_apart else [*range(len(shapes))]
 
 
 def _several(value: Any) -> list[Any]:

@@ -11,7 +11,8 @@ from pathlib import Path
 from ksflow.errors import ConfigError, NothingTried, pluralize
 from ksflow.evaluation.processes import quota
 from ksflow.home import shipped_path
-from ksflow.kernels.problem.texts import recorded_apart
+from ksflow.kernels.problem.texts import recorded_apart, start_remedy
+from ksflow.kernels.source.families import values_in
 from ksflow.kernels.source.flags import TUNABLE_FLAGS
 from ksflow.kernels.source.tunables import tunables
 from ksflow.lineage import Lineage
@@ -92,6 +93,16 @@ def start(run: Run, seeds: tuple[Seed, ...]) -> None:
         if trial.name in _OWN and (apart := recorded_apart(run.problem, times)):
             run.tell(Notice(apart))
     judge_all(_add_seeds(run, _tunable(run)))
+
+
+def expect_tunables(problem: Problem, lineage: Lineage, seeds: Iterable[Seed]) -> None:
+    """ConfigError where neither a seed nor a kernel of the run has anything that `writer=tune` could vary."""
+    known = [seed.kernel for seed in seeds]
+    known += [trial.kernel for trial in lineage.all_trials() if trial.kernel]
+    flags = problem.origin.get("format") != "command"  # whose C++ kernels get no tunable compiler flags
+    if not any(values_in(kernel) or (flags and kernel.language == "cpp") for kernel in known):
+        lacking = f"{problem.name} has no kernel to start from, and no stage asks a model"
+        raise ConfigError(f"{lacking}: {start_remedy(problem)}")
 
 
 def _wait_for_others(run: Run, judge_all: Callable[[Iterable[Trial]], None]) -> None:

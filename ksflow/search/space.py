@@ -6,16 +6,18 @@ from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
 
-from ksflow.errors import StageError
+from ksflow.errors import StageError, one_line
+from ksflow.kernels.problem.texts import START_REMEDY
 from ksflow.kernels.source.causes import ENOUGH, Point
 from ksflow.kernels.source.families import Config, Space, comparable_to, families, values_in
 from ksflow.kernels.source.families import space as space_of
 from ksflow.kernels.source.tunables import DISPATCH
-from ksflow.records import Experiment, Note, Population, Trial
+from ksflow.records import Experiment, Note, Origin, Population, Trial
 from ksflow.search.effects import lessons
 
 _ASKED = 8  # factor on the wanted number: TPE repeats itself, and proposes failures
 
+_REASON = 300  # letters of the reason for which a kernel was rejected
 _NAMED = 4  # tunables that an error names
 
 
@@ -23,16 +25,27 @@ def space(stage: str, population: Population, base: Trial, notes: Iterable[Note]
     """Return the space around `base`, from kernels with its dispatch lines. StageError if it declares no tunables."""
     kernel = base.kernel
     if kernel is None or not values_in(kernel):
+        _expect_start(stage, population)
         way = "select one that does and has values left to try, as selector=fastest does while there is one"
         if not families(population):
             way = (
                 "declare some where numbers are assigned (`X = 8;  // tune: 4 8 16`), or have a model write (llm=NAME)"
             )
             if {trial.kernel.language for trial in population.trials if trial.kernel} <= {"python"}:
-                start = "write seeds/cpu/01.cpp (its signature: `problem show`), or have a model write (llm=NAME)"
-                raise StageError(stage, f"this problem has no kernel to start from: {start}")
+                raise StageError(stage, f"this problem has no kernel to start from: {START_REMEDY}")
         raise StageError(stage, f"kernel {base.id} declares no tunables, and this designer changes nothing else: {way}")
     return replace(space_of(kernel, comparable_to(population, kernel)), lessons=lessons(notes, population, kernel))
+
+
+def _expect_start(stage: str, population: Population) -> None:
+    """StageError where no accepted kernel declares tunables, and a kernel to start from was rejected."""
+    if any(trial.score_us and values_in(trial.kernel) for trial in population.trials):
+        return
+    for trial in reversed(population.trials):
+        said = None if trial.baseline or trial.origin is not Origin.SEED else trial.evaluation
+        if said and not said.accepted:
+            reason = one_line(f"{said.verdict}: {said.reason}", _REASON)
+            raise StageError(stage, f"your start kernel {trial.id} was rejected: {reason}")
 
 
 def assignment_experiment(changes: Config, why: str) -> Experiment:

@@ -39,7 +39,11 @@ REFERENCE = """import importlib
 
 import numpy as np
 
-CASES = [{"m": 9, "n": 70, "k": 21, "seed": 1}, {"m": 24, "n": 35, "k": 10, "seed": 2}]
+CASES = [
+    {"m": 9, "n": 70, "k": 21, "seed": 1},
+    {"m": 24, "n": 35, "k": 10, "seed": 2},
+    {"m": 1, "n": 50, "k": 7, "seed": 3},
+]
 
 
 def five_points(x):
@@ -82,7 +86,7 @@ SIGNATURE = (
 def test_a_generated_kernel_has_the_tunables_of_its_loops(tmp_path: Path, answer: str, own: str, shared: int) -> None:
     (tmp_path / "mine.py").write_text(REFERENCE.replace("ANSWER", answer))
     roles = [[name, "float32", "in"] for name in "xywb"] + [["out", "float32", "out"]]
-    cases = [{"m": 9, "n": 70, "k": 21, "seed": 1}, {"m": 24, "n": 35, "k": 10, "seed": 2}]
+    cases = [{"m": m, "n": n, "k": k, "seed": 1} for m, n, k in ((9, 70, 21), (24, 35, 10), (1, 50, 7))]
     order = {"reference": str(tmp_path / "mine.py"), "args": roles, "dims": ["m", "n", "k"], "cases": cases}
     text, why = generate({**order, "signature": SIGNATURE})
     assert why == ""

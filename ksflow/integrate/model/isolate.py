@@ -53,10 +53,13 @@ def isolate(seen: Seen, folder: Path, out: Path, name: str = "") -> tuple[Json, 
             shapes.setdefault(repr(row["shapes"]), []).append(row)
         groups = sorted(shapes.values(), key=lambda rows: -sum(row["seconds"] for row in rows))
         usable = [rows for rows in groups if any(row["samples"] for row in rows)][:_SHAPES]
-        held = usable[-(len(usable) // 4 or 1) :] if len(usable) > 2 else []  # those that take the least time
+        own = not _recorded(seen)  # then each shape is one that the person wrote down to be optimised for
+        held = [] if own or len(usable) < 3 else usable[-(len(usable) // 4 or 1) :]  # those that take the least time
         shown = [rows for rows in usable if rows not in held]
         if not held:
-            seen.remarks.append("no shapes are held out: it was called with fewer than three shapes")
+            why = "it was called with fewer than three shapes"
+            why = "all calls are optimised for; list others in `heldout` of problem.yaml" if own else why
+            seen.remarks.append(f"no shapes are held out: {why}")
         numbered = [(number, row) for number, rows in enumerate([*shown, *held]) for row in rows]
         cases = [function.case(number, row, file) for number, row in numbered for file in row["samples"]]
         made = _made(seen, function, cases, len(shown))
@@ -82,7 +85,12 @@ def _remark(seen: Seen, chosen: Family) -> None:
 
 def _fixed(seen: Seen, family: Family) -> str:
     words = one_line(", ".join(fixed(family.nodes, family.leaves, seen.facts["defaults"])), 300)
-    return f"{words} in all {sum(row['calls'] for row in family.rows):,} calls"
+    return words + (f" in all {sum(row['calls'] for row in family.rows):,} calls" if _recorded(seen) else "")
+
+
+def _recorded(seen: Seen) -> bool:
+    """Whether the calls are those of a person's command, and not those that `init` made."""
+    return seen.command.startswith("`")
 
 
 class _FunctionFolder(Folder):
@@ -103,8 +111,7 @@ class _FunctionFolder(Folder):
         self, seen: Seen, function: Function, parts: tuple[UserModel, Region, Sequence[Case], Forward]
     ) -> None:
         self._seen, self._function = seen, function
-        whole = seen.command.startswith("`")  # other calls were made for `init` alone
-        self._share = f", which took {100 * seen.share:.3g} % of the time" if whole else ""
+        self._share = f", which took {100 * seen.share:.3g} % of the time" if _recorded(seen) else ""
         super().__init__(*parts)
         if function.numpy:
             self._forward = parts[3].body
@@ -173,7 +180,7 @@ class _FunctionFolder(Folder):
             ]
             recorded.append(1e6 * sum(row["seconds"] for row in rows) / max(sum(row["calls"] for row in rows), 1))
         return {
-            "recorded_us": recorded,
+            "recorded_us": recorded if _recorded(seen) else [],
             "function": seen.target,
             "file": os.path.relpath(seen.facts["file"], folder),
             "command": seen.command,
@@ -237,6 +244,7 @@ def _table(seen: Seen, groups: list[list[Json]], shown: Any, held: Any) -> Json:
         f"{seen.target}: {seen.calls:,} calls, {100 * seen.share:.3g} % of the {seen.run_s:.3g} s of {seen.command}; "
         f"the whole gains x{half:.3g} if it takes half as long, x{nothing:.3g} if it takes no time"
     )
+    title = title if _recorded(seen) else f"{seen.target}: {seen.command}"
     rows = [["", "calls", "arguments", "µs a call", "of its time", "is"]]
     for at, one in enumerate(groups, 1):
         calls, seconds = (sum(row[key] for row in one) for key in ("calls", "seconds"))

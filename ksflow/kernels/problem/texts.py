@@ -14,6 +14,9 @@ from ksflow.records import Json, Problem, Target
 _HEADING = re.compile(r"(#+) .*?( *<!-- target: (.*?) -->)?\s*")
 REGION = "region.json"
 """Of a problem's folder: what is known of the region of a model, or of the function, that the problem is."""
+START_REMEDY = (
+    "write one in C++ (its signature: `problem show`) and pass seed_kernels=FILE, or have a model write (llm=NAME)"
+)
 _APART = 1.5  # how many times as long a call may take in one place as in the other
 _TASK = ("generate_input", "ref_kernel")
 
@@ -40,6 +43,15 @@ def model_region(problem: Problem) -> Json | None:
     """What `model profile` wrote of the region that a problem is; None where it is none."""
     file = Path(problem.root, REGION)
     return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else None
+
+
+def start_remedy(problem: Problem) -> str:
+    """Return what to do where a problem has no kernel to start from."""
+    stub = Path(problem.root, "kernel.cpp")
+    if not stub.is_file():
+        return START_REMEDY
+    shown = stub.relative_to(Path.cwd()) if stub.is_relative_to(Path.cwd()) else stub
+    return f"fill in {shown} and pass seed_kernels={shown}, or have a model write (llm=NAME)"
 
 
 def recorded_apart(problem: Problem, judged: Mapping[str, float]) -> str:

@@ -11,7 +11,7 @@ from landscapes import GEMM, PLAIN, PROBLEM, SOFTMAX, Landscape, best, gemm, run
 from ksflow.errors import StageError
 from ksflow.home import shipped_path
 from ksflow.kernels.source.tunables import Tunable, tunables, values
-from ksflow.records import Kernel, Plan, Population, Verdict, geomean
+from ksflow.records import Evaluation, Kernel, Plan, Population, Verdict, geomean
 from ksflow.search.moves import catalogue
 from ksflow.stages.designer.random import RandomDesigner
 from ksflow.stages.designer.rules import RulesDesigner
@@ -95,8 +95,11 @@ def test_a_base_without_tunables_is_refused_with_a_way_out() -> None:
     with pytest.raises(StageError, match=r"declares no tunables.*selector=fastest"):
         plan(population, "00000")
     given = Kernel("python", {"baseline.py": "custom_kernel = sum\n"})
-    with pytest.raises(StageError, match=r"no kernel to start from: write seeds/cpu/01.cpp .*`problem show`.*llm=NAME"):
-        plan(paired([replace(population.trials[0], kernel=given)]), "00000")
+    with pytest.raises(StageError, match=r"no kernel to start from: write .*`problem show`.*seed_kernels=.*llm=NAME"):
+        plan(paired([baseline := replace(population.trials[0], kernel=given)]), "00000")
+    wrong = replace(population.trials[1], evaluation=Evaluation(Verdict.INCORRECT, "off by 3"))
+    with pytest.raises(StageError, match=r"your start kernel 00001 was rejected: reject-incorrect: off by 3$"):
+        plan(Population((baseline, wrong)), "00000")
 
 
 def test_an_exhausted_space_says_so() -> None:
