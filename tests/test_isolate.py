@@ -414,7 +414,7 @@ def test_calls_are_counted_right(target: str, code: str, calls: int, remark: str
         ("shop.filters:noise", "python calls.py", "answers otherwise than in the run"),
         ("shop.filters:many", "python -c 'from shop import filters; filters.many(3)'", "takes no array"),
         ("shop.filters", "python calls.py", "the command is: isolate MODULE:FUNCTION"),
-        ("shop.filters:add", "", "the command is: isolate MODULE:FUNCTION"),
+        ("shop.filters:add", "", "run= has no value: isolate MODULE:FUNCTION"),
     ],
 )
 def test_what_cannot_be_taken_is_said_in_a_sentence(target: str, command: str, said: str, tmp_path: Path) -> None:

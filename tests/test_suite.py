@@ -464,7 +464,7 @@ def test_killed_and_started_again_it_goes_on_and_one_broken_problem_stops_no_oth
 @pytest.mark.soak
 def test_multirun_over_problems_goes_on_when_it_was_killed(tmp_path: Path) -> None:
     command = three(tmp_path)[:3]
-    words = ["problem=kernelbench", "problem.root=.", "problem.level=1", "problem.id=1,3", "seed=mine.py"]
+    words = ["problem=kernelbench", "problem.root=.", "problem.level=1", "problem.id=1,3", "seed_kernels=mine.py"]
     command = [*command, "-m", *words, "evaluator=fake", "loop.evaluations=2", "suite.name=typed"]
     folder = tmp_path / "runs" / "suites" / "typed"
     killed_at(tmp_path, command, "problem.id=3")
