@@ -5,6 +5,7 @@ home folder of its own, `pip` and `make` that change nothing. `python` and `ksfl
 variable MORE has words they are added to a line, which is how long searches are cut short.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -425,4 +426,5 @@ def _answering(folder: Path, over: threading.Event) -> None:
         for question in folder.glob("*.md"):
             reply = question.with_name(question.name.removesuffix(".md") + ".answer.md")
             if not question.name.endswith(".answer.md") and not reply.exists():
-                reply.write_text(answer(question.read_text()))
+                with contextlib.suppress(FileNotFoundError):  # answered and taken since the folder was listed
+                    reply.write_text(answer(question.read_text()))

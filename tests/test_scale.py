@@ -386,7 +386,7 @@ def test_the_table_says_why_kernels_that_read_faster_follow_the_winner() -> None
     claimed = headline(Population(trials), trials[:1])
     assert claimed
     table = tables._scores(Console(width=200), problem, [trials[1], trials[0], trials[2]], claimed, {}, 0)
-    assert "faster than 00002 read 00003: none was ranked ahead of it" in str(table.caption)
+    assert "00003 read faster than 00002; none was ranked ahead of it" in str(table.caption)
     table = tables._scores(Console(width=200), problem, list(trials[1::-1]), claimed, {}, 0)
     assert "faster" not in str(table.caption)
 
@@ -401,7 +401,7 @@ def test_ties_come_before_kernels_that_were_not_ranked_ahead(lineage: Lineage) -
     tables.show_outcome(console, outcome, load("softmax", "cpu"), lineage)
     said = console.file.getvalue()  # type: ignore[attr-defined]
     assert re.findall(r"^ *(0000\d) ", said, re.MULTILINE) == ["00002", "00001", "00009", "00003", "00004"]
-    assert "faster than 00002 read 00003, 00004: none was ranked ahead of it; 1 other kernel not shown" in " ".join(
+    assert "00003, 00004 read faster than 00002; none was ranked ahead of it; 1 other kernel not shown" in " ".join(
         said.split()
     )
     report.show_trial(console, won, population, {})

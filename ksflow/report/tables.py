@@ -27,7 +27,7 @@ _STEP, _SHARED = 40, 80  # columns of a change that led to the winner, and of th
 _RATED_S = 10.0  # least seconds of a search whose rate is shown
 _STEPS = 3  # changes leading to the winner that are shown
 _ONE_MOMENT = "times as of the newest confirmation"
-_AHEAD = "faster than {} read {}: none was ranked ahead of it"
+_AHEAD = "{} read faster than {}; none was ranked ahead of it"
 _EXHAUSTED = re.compile(r": (?P<what>nothing [^:]+): [^;]+; (?P<remedy>.+)")  # why a designer plans no more
 _CAPTION = "Gains are over the base. In range, predicted and measured: of the accepted alone; the last two are medians."
 
@@ -259,7 +259,7 @@ def _scores(
     faster = [trial.id for trial in trials if (scale.time_us(trial.id) or best_us) < best_us]
     remarks = (
         _ONE_MOMENT if claimed.row else "",
-        _AHEAD.format(claimed.best.id, ", ".join(faster)) if faster else "",
+        _AHEAD.format(", ".join(faster), claimed.best.id) if faster else "",
         "none of them is ranked" if none_ranked else "",
         f"not shown: {', '.join(hidden)}" if hidden else "",
         f"{pluralize(left_out, 'other kernel')} not shown" if left_out else "",
