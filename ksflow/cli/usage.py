@@ -40,9 +40,9 @@ def full_page(version: str) -> str:
     """The page of all commands, groups and options."""
     heads = {name: f"\n{_HEADINGS[name]}:\n" if name in _HEADINGS else "" for name in _PAGES}
     lines = "\n".join(heads[name] + page.split("---\n")[0].strip("\n") for name, page in _PAGES.items())
-    rows = []
+    rows, defaults = [], default_options()
     for folder in sorted(path for path in shipped_path("conf").iterdir() if path.is_dir()):
-        default = default_options().get(folder.name)
+        default = defaults.get(folder.name)
         options = " ".join(file.stem + " (default)" * (file.stem == default) for file in _options(folder))
         rows.append(textwrap.fill(f"  {folder.name:10} {options}", 80, subsequent_indent=" " * 13))
     return _WHOLE.format(version=version, lines=lines.lstrip("\n"), groups="\n".join(rows))

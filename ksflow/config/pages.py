@@ -61,15 +61,14 @@ def _group_page(group: str, option: str = "") -> str:
     folder = group == "problem" and Path(option, "problem.yaml").is_file()
     if option and not folder and option not in mine:
         raise ConfigError(f"no option {group}={option}; {suggest(option, mine)}")
-    lines, shown = list[str](), dict[str, str]()
+    lines, shown, default = list[str](), dict[str, str](), default_options().get(group)
     for name in [option] if option else mine:
-        lines += _option(group, name, shown)
+        lines += [f"{group}={name}{'  (default)' * (name == default)}", *_option(group, name, shown)]
     return "\n".join(lines)
 
 
 def _option(group: str, name: str, shown: dict[str, str]) -> Iterator[str]:
-    """Yield the lines of one option. shown: what an option makes -> the option whose keys stand above."""
-    yield f"{group}={name}{'  (default)' * (default_options().get(group) == name)}"
+    """Yield the lines below an option's name. shown: what an option makes -> the option whose keys stand above."""
     yield from _about(group, name)
     file = shipped_path("conf", group, f"{name}.yaml")
     own = {} if file.is_file() else {"path": name}  # a folder, whose other keys are those of any

@@ -99,8 +99,7 @@ def expect_tunables(problem: Problem, lineage: Lineage, seeds: Iterable[Seed]) -
     """ConfigError where neither a seed nor a kernel of the run has anything that `writer=tune` could vary."""
     known = [seed.kernel for seed in seeds]
     known += [trial.kernel for trial in lineage.all_trials() if trial.kernel]
-    flags = problem.origin.get("format") != "command"  # whose C++ kernels get no tunable compiler flags
-    if not any(values_in(kernel) or (flags and kernel.language == "cpp") for kernel in known):
+    if not any(values_in(kernel) or _takes_flags(problem, kernel) for kernel in known):
         lacking = f"{problem.name} has no kernel to start from, and no stage asks a model"
         raise ConfigError(f"{lacking}: {start_remedy(problem)}")
 
@@ -151,15 +150,20 @@ def _tunable(run: Run) -> tuple[Seed, ...]:
         for t in run.lineage.last_population.trials
         if t.kernel and t.kernel.language == "cpp" and tunables(t.kernel.main)
     )
-    if run.stages.repairs or run.problem.origin.get("format") == "command" or any(own):
+    if run.stages.repairs or any(own):
         return ()
     for trial in run.lineage.last_population.ranked:
-        if trial.kernel and trial.kernel.language == "cpp":
+        if trial.kernel and _takes_flags(run.problem, trial.kernel):
             (main, text), *others = trial.kernel.files.items()
             stem, _, ending = (trial.name or main).rpartition(".")
             idea = f"{trial.name or trial.id} with tunables for the compiler"
             return (Seed(f"{stem}_flags.{ending}", Kernel("cpp", {main: TUNABLE_FLAGS + text, **dict(others)}, idea)),)
     return ()
+
+
+def _takes_flags(problem: Problem, kernel: Kernel) -> bool:
+    """Whether a kernel can get tunables for its compiler: a repository's own commands compile without them."""
+    return kernel.language == "cpp" and problem.origin.get("format") != "command"
 
 
 def _revalidate(run: Run, seeds: tuple[Seed, ...]) -> None:

@@ -226,7 +226,7 @@ def redeclare(line: str, values: Mapping[str, str]) -> str:
 
 
 def _match(pattern: re.Pattern[str], line: str) -> re.Match[str] | None:
-    word = {_LINE: "tune:", _NEEDS: "needs:"}.get(pattern, "")
+    word = "tune:" if pattern is _LINE else "needs:" if pattern is _NEEDS else ""
     return pattern.fullmatch(line) if len(line) <= _LONGEST and word in line else None
 
 
